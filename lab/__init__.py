@@ -1,0 +1,1 @@
+"""Everything that exercises the pair. It may import all; nothing imports it."""

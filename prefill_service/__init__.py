@@ -1,0 +1,1 @@
+"""The prefill side: subscribes, asks for regions and writes only what the watermark proves to be free."""

@@ -1,0 +1,1 @@
+"""What both daemons do to the outside world, once: sockets, settings, logs, processes."""

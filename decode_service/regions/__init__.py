@@ -1,0 +1,1 @@
+"""Staging memory, one module per data plane; the interface is in ``base``."""
