@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.layout import RankLayout
+from protocol.layout import LayoutDifference, RankLayout
 from protocol.watermark import Watermark
 
 
@@ -55,15 +55,6 @@ class ErrorCode(StrEnum):
 
     UNKNOWN_SESSION = "unknown_session"
     MALFORMED = "malformed"
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutDifference:
-    """One row of a readable diff: the field, and what each side has."""
-
-    field: str
-    prefill: str
-    decode: str
 
 
 @dataclass(frozen=True, slots=True)
