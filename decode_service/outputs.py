@@ -5,7 +5,7 @@ The shell does one ``match`` over ``Output`` that ends in ``assert_never``; the 
 
 from dataclasses import dataclass
 
-from protocol.layout import PageRun, WriterKey
+from protocol.layout import PageRun, WriterSlice
 from protocol.messages import ToPrefill
 
 
@@ -30,7 +30,8 @@ class CopyPiece:
 class ReadySlice:
     """One writer's bytes in the ring, ``[offset, offset + num_bytes)``, with the checksum it promised (``None``: unchecked)."""
 
-    writer: WriterKey
+    layout: WriterSlice
+    """Which heads of which layers the bytes are; ``layout.writer`` names the writer."""
     offset: int
     num_bytes: int
     checksum: int | None
@@ -46,7 +47,6 @@ class ScatterChunk:
     token_start: int
     num_tokens: int
     destination: PageRun
-    prefill_tp_size: int
     slices: tuple[ReadySlice, ...]
 
 

@@ -7,6 +7,7 @@ Two kinds of error cross the protocol and they are handled in opposite ways, so 
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 
 class LocalProtocolError(Exception):
@@ -21,12 +22,28 @@ class LayoutError(ValueError):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
+class Fault(StrEnum):
+    """What is wrong with a frame: the ``code`` of a ``RemoteProtocolError`` that the codec raises."""
+
+    FRAME_COUNT = "frame_count"
+    TOO_LARGE = "too_large"
+    UNKNOWN_TYPE = "unknown_type"
+    WRONG_DIRECTION = "wrong_direction"
+    UNDECODABLE = "undecodable"
+    MISSING_FIELD = "missing_field"
+    WRONG_TYPE = "wrong_type"
+    OUT_OF_RANGE = "out_of_range"
+    BAD_FORMAT = "bad_format"
+    INCONSISTENT = "inconsistent"
+
+
+@dataclass(eq=False)
 class RemoteProtocolError(Exception):
     """A peer sent something that is not a message of this protocol.
 
     ``code`` is a short static word (it becomes a metric label), ``field`` names the offending part, ``expected`` says what
-    would have been right. ``session`` is the session the frame claimed, if that much could be read.
+    would have been right. ``session`` is the session the frame claimed, if that much could be read. Not frozen: Python itself
+    writes to an exception on its way up (``__traceback__``, notes).
     """
 
     code: str

@@ -1,0 +1,204 @@
+"""How things end: grants by proof, sessions by fencing, rooms by failure. Nothing here frees memory on a guess.
+
+Releasing a grant early needs proof, from every writer that was told ``granted``, that it will not write any more: its ``CHUNK_READY``,
+its ``ABORT_ACK``, its orderly departure, the kernel's word that its processes are gone, or a plane on which this side does all the
+writing. A lease is never proof: it only decides whom we stop listening to.
+"""
+
+from dataclasses import dataclass, field
+
+from decode_service.grants import Grant, GrantState
+from decode_service.outputs import ProbeQuiet, RoomDone, RoomFailed, SessionClosed
+from decode_service.rooms import Room, RoomEnd
+from decode_service.sessions import Session
+from decode_service.state import DecodeState, TimerKey, TimerKind
+from protocol.messages import Abort
+from protocol.timers import Backoff
+
+
+@dataclass(slots=True)
+class PendingAbort:
+    """An ``ABORT`` that is repeated until its session acknowledges it."""
+
+    abort_id: int
+    reason: str
+    backoff: Backoff
+
+
+@dataclass(slots=True, eq=False)
+class Closing:
+    """Ends grants, sessions and rooms, in the order that keeps every promise made about them."""
+
+    state: DecodeState
+    _aborts: dict[tuple[str, str], PendingAbort] = field(default_factory=dict)
+    _next_abort_id: int = 1
+
+    def fail_room(self, room: Room, code: str, message: str) -> None:
+        """Fail a room for good: tell every writer, close its grants, and tell the engine once our own copies have ended."""
+        if room.end is not None:
+            return
+        room.end = RoomEnd(code, message)
+        self.state.counters[f"room_failed_{code}"] += 1
+        self.state.timers.cancel(TimerKey(TimerKind.ROOM, room=room.id))
+        for session in self._writers_of(room):
+            self._start_abort(session, room)
+        for chunk in tuple(room.chunks.values()):
+            if chunk.grant is not None:
+                self.close_grant(chunk.grant, f"room failed: {code}")
+        self._settle_room(room)
+
+    def finish_room(self, room: Room) -> None:
+        """Every token is scattered: the pages belong to the engine again."""
+        assert room.remaining == 0 and room.copies == 0 and room.end is None
+        room.end = RoomEnd()
+        self.state.timers.cancel(TimerKey(TimerKind.ROOM, room=room.id))
+        self._bury(room, room.end)
+        self.state.emit(RoomDone(room.id))
+
+    def copy_ended(self, room: Room) -> None:
+        """A copy of ours in this room has ended; a failed room may be waiting for that."""
+        room.copies -= 1
+        assert room.copies >= 0
+        self._settle_room(room)
+
+    def close_grant(self, grant: Grant, reason: str) -> None:
+        """Let nobody join and nothing be scattered any more; release the region as soon as that is proven safe."""
+        if grant.state is GrantState.OPEN:
+            grant.state = GrantState.CLOSED
+            grant.closed_at, grant.closed_reason = self.state.now, reason
+            if (chunk := grant.room.chunks.get(grant.chunk)) is not None:
+                chunk.asked.clear()
+        self.try_release(grant)
+
+    def try_release(self, grant: Grant) -> None:
+        """Free a closed grant if no writer and no copy of ours can touch it."""
+        if grant.ended or not grant.is_releasable:
+            return
+        self.state.counters["grants_released"] += 1
+        self.end_grant(grant)
+        if (chunk := grant.room.chunks.get(grant.chunk)) is not None and chunk.grant is grant:
+            chunk.grant = None
+        self.state.watermark_moved()
+
+    def end_grant(self, grant: Grant) -> None:
+        """Take a grant out of every table. The caller announces the watermark."""
+        self.state.grants.end(grant)
+        grant.room.granted -= 1
+        grant.room.granted_ready -= grant.ready
+        grant.room.set_clock(self.state.run_time)
+
+    def prove_quiet(self, session: Session, room_id: str | None = None) -> None:
+        """It is proven that this session writes no more (into that room, or at all)."""
+        for grant in tuple(session.unwritten.values()):
+            if room_id is None or grant.room.id == room_id:
+                grant.slots[session.writer].proven = True
+                self.no_longer_unwritten(session, grant)
+                self.close_grant(grant, "writer ended its writes")
+        self._forget_if_quiet(session)
+
+    def end_session(self, session: Session, reason: str, *, quiet: bool, life_over: bool) -> None:
+        """Fence a current session. ``quiet``: its writes are proven over. ``life_over``: its source pages are gone too."""
+        if session.fenced:
+            return
+        self.state.counters["sessions_fenced"] += 1
+        self.state.sessions.fence(session, reason)
+        self.state.fanout.remove(session.id)
+        self.state.timers.cancel(TimerKey(TimerKind.LEASE, session.id))
+        self._drop_requests(session)
+        if life_over:
+            self._fail_rooms_of_life(session, reason)
+        for grant in tuple(session.unwritten.values()):
+            self.close_grant(grant, f"writer fenced: {reason}")
+        if quiet or session.two_sided:
+            self.prove_quiet(session)
+        else:
+            self._forget_if_quiet(session)
+        if self.state.sessions.get(session.id) is not None:
+            self.probe_quiet(session)
+
+    def probe_quiet(self, session: Session) -> None:
+        """Ask the plane whether the session's processes are gone, now and again later."""
+        self.state.emit(ProbeQuiet(session.id))
+        self.state.timers.set(TimerKey(TimerKind.QUIET, session.id), self.state.now + self.state.settings.quiet_probe_s)
+
+    def no_longer_unwritten(self, session: Session, grant: Grant) -> None:
+        """This session is quiet in that grant."""
+        session.unwritten.pop(grant.alloc_id, None)
+        self.state.fanout.set_waiting(session.id, bool(session.unwritten))
+
+    def abort_acknowledged(self, session: Session, room_id: str, abort_id: int) -> None:
+        """``ABORT_ACK``: proof, if it answers the abort that is current for this session and room."""
+        pending = self._aborts.get((session.id, room_id))
+        if pending is None or pending.abort_id != abort_id:
+            self.state.counters["abort_acks_ignored"] += 1
+            return
+        self._end_abort(session.id, room_id)
+        self.prove_quiet(session, room_id)
+
+    def retry_abort(self, session_id: str, room_id: str) -> None:
+        """The ack did not come in time: send the same ``ABORT`` again."""
+        session, pending = self.state.sessions.get(session_id), self._aborts.get((session_id, room_id))
+        if session is None or pending is None:
+            return
+        self._send_abort(session, room_id, pending)
+
+    def _writers_of(self, room: Room) -> list[Session]:
+        if room.writers:
+            found = (self.state.sessions.of_writer(room.group, layout.writer) for layout in room.writers)
+            return [session for session in found if session is not None]
+        return [session for session in self.state.sessions.of_group(room.group) if session.slice.token_bytes]
+
+    def _start_abort(self, session: Session, room: Room) -> None:
+        assert room.end is not None
+        backoff = Backoff(self.state.settings.abort_retry_s, self.state.settings.retry_limit_s)
+        pending = PendingAbort(self._next_abort_id, f"{room.end.code}: {room.end.message}"[:512], backoff)
+        self._next_abort_id += 1
+        self._aborts[session.id, room.id] = pending
+        self._send_abort(session, room.id, pending)
+
+    def _send_abort(self, session: Session, room_id: str, pending: PendingAbort) -> None:
+        self.state.send(session, Abort(session.id, room_id, pending.abort_id, pending.reason))
+        key = TimerKey(TimerKind.ABORT, session.id, room_id)
+        self.state.timers.set(key, self.state.now + pending.backoff.next_interval(self.state.random))
+
+    def _end_abort(self, session_id: str, room_id: str) -> None:
+        self._aborts.pop((session_id, room_id), None)
+        self.state.timers.cancel(TimerKey(TimerKind.ABORT, session_id, room_id))
+
+    def _settle_room(self, room: Room) -> None:
+        if room.end is None or room.end.done or room.copies or self.state.rooms.live(room.id) is not room:
+            return
+        self._bury(room, room.end)
+        self.state.emit(RoomFailed(room.id, room.end.code, room.end.message))
+
+    def _bury(self, room: Room, end: RoomEnd) -> None:
+        for layout in room.writers:
+            if (session := self.state.sessions.of_writer(room.group, layout.writer)) is not None:
+                session.open_chunks.difference_update((room.id, chunk) for chunk in room.chunks)
+        room.chunks.clear()
+        self.state.rooms.bury(room, end, self.state.now)
+
+    def _drop_requests(self, session: Session) -> None:
+        for room_id, index in session.open_chunks:
+            room = self.state.rooms.live(room_id)
+            chunk = room.chunks.get(index) if room is not None else None
+            if chunk is not None and chunk.asked.get(session.writer) == session.id:
+                del chunk.asked[session.writer]
+        session.open_chunks.clear()
+        for room_id, index in session.parked:
+            self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, room_id, index))
+        session.parked.clear()
+
+    def _fail_rooms_of_life(self, session: Session, reason: str) -> None:
+        for room in self.state.rooms:
+            if room.group == session.group and room.lives.get(session.writer) == session.incarnation:
+                self.fail_room(room, "prefill_gone", f"prefill {session.request.prefill_id!r}: {reason}")
+
+    def _forget_if_quiet(self, session: Session) -> None:
+        if not session.fenced or session.unwritten or self.state.sessions.get(session.id) is None:
+            return
+        for session_id, room_id in [key for key in self._aborts if key[0] == session.id]:
+            self._end_abort(session_id, room_id)
+        self.state.timers.cancel(TimerKey(TimerKind.QUIET, session.id))
+        self.state.sessions.forget(session)
+        self.state.emit(SessionClosed(session.id))

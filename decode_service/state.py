@@ -1,0 +1,90 @@
+"""What the parts of the decode machine share: its tables, its timers, the outputs being collected, and the current time.
+
+Each public verb of the handler sets ``now``, lets the parts append to ``out``, and hands over what was collected. No part keeps a
+copy of anything that stands here.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import NamedTuple
+
+from decode_service.fanout import WatermarkFanout
+from decode_service.grants import GrantTable
+from decode_service.handler_settings import DecodeHandlerSettings
+from decode_service.outputs import Output, Send
+from decode_service.rooms import RoomTable
+from decode_service.sessions import Session, SessionTable
+from protocol.messages import ToPrefill, WatermarkUpdate
+from protocol.timers import Timers
+from protocol.watermark import START, Watermark
+
+
+class TimerKind(Enum):
+    """What a deadline is for."""
+
+    LEASE = "lease"
+    QUIET = "quiet"
+    ABORT = "abort"
+    PARK = "park"
+    ROOM = "room"
+
+
+class TimerKey(NamedTuple):
+    """A deadline: its kind and the ids it is about."""
+
+    kind: TimerKind
+    session: str = ""
+    room: str = ""
+    chunk: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class DecodeState:
+    """The whole memory of one decode machine."""
+
+    settings: DecodeHandlerSettings
+    sessions: SessionTable
+    rooms: RoomTable
+    grants: GrantTable
+    fanout: WatermarkFanout
+    random: Random
+    timers: Timers[TimerKey] = field(default_factory=Timers)
+    counters: Counter[str] = field(default_factory=Counter)
+    out: list[Output] = field(default_factory=list)
+    now: float = 0.0
+    paused_s: float = 0.0
+    """How long this process was not running while rooms lived; room clocks do not count it."""
+    draining: bool = False
+    _announced: Watermark = START
+
+    @property
+    def run_time(self) -> float:
+        """Time as room clocks count it."""
+        return self.now - self.paused_s
+
+    def emit(self, output: Output) -> None:
+        """Collect one output of the verb that runs now."""
+        self.out.append(output)
+
+    def send(self, session: Session, message: ToPrefill) -> None:
+        """Send to a session's latest route."""
+        self.emit(Send(session.route, message))
+
+    def send_watermark(self, session: Session) -> None:
+        """The one path on which a watermark leaves: snapshot, broadcast, answer to a heartbeat."""
+        watermark = self.grants.allocator.get_watermark()
+        self.fanout.sent(session.id)
+        self.send(session, WatermarkUpdate(watermark.round, watermark.tail, session.id))
+
+    def watermark_moved(self) -> None:
+        """Grants were opened or ended: start the clocks of rooms that may move now, and owe everybody a changed watermark."""
+        for grant in self.grants.newly_ready():
+            grant.room.granted_ready += 1
+            grant.room.set_clock(self.run_time)
+        watermark = self.grants.allocator.get_watermark()
+        if watermark != self._announced:
+            assert watermark > self._announced, "the watermark of an epoch never falls"
+            self._announced = watermark
+            self.fanout.mark()
