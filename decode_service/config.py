@@ -1,0 +1,118 @@
+"""Settings of the decode daemon. Timers are those of ``docs/protocol.md``; every duration is in seconds of one host's clock."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
+from runtime.logs import LEVELS
+from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
+from runtime.setting_kinds import INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, PATH, RANKS, SIZE, SWITCH, TEXT
+from runtime.settings import Problem, Settings, duration, setting
+
+PLANES = ("shm", "zmq")
+MAX_PORT = 65_535
+
+
+@dataclass(frozen=True)
+class DecodeServiceConfig(Settings):
+    """Everything an operator may decide about a decode daemon. Cannot be made with a value that is out of bounds."""
+
+    decode_id: str = setting("decode", kind=NAME, help="Name of this daemon: in logs, in its socket and its segments.")
+    ranks: tuple[int, ...] = setting((0,), kind=RANKS, help="Decode ranks that this daemon hosts.")
+    host: str = setting("127.0.0.1", kind=TEXT, help="Address to listen on; beyond loopback only with --insecure.")
+    base_port: int = setting(
+        7600, kind=INTEGER, minimum=1, maximum=MAX_PORT, help="Control port of rank 0; rank r has base + r."
+    )
+    data_base_port: int = setting(7700, kind=INTEGER, minimum=1, maximum=MAX_PORT, help="Data port of rank 0 (zmq plane).")
+    data_host: str = setting(
+        "", kind=TEXT, help="Host that prefills use for data, where it is not the one they use for control."
+    )
+    insecure: bool = setting(False, kind=SWITCH, help="Allow listening beyond loopback without encryption.")
+
+    ring_bytes: int = setting(256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Staging ring of each rank.")
+    chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the prefills.")
+    planes: tuple[str, ...] = setting(PLANES, kind=NAMES, choices=PLANES, help="Data planes to offer, the preferred one first.")
+    piece_bytes: int = setting(
+        1 << 20, kind=SIZE, minimum=4096, maximum=MAX_DATA_PIECE_BYTES, help="Largest piece of payload on the zmq plane."
+    )
+    checksums: bool = setting(True, kind=SWITCH, help="Verify the xxh3 checksum of every slice before it is scattered.")
+    shm_dir: Path = setting(Path("/dev/shm"), kind=PATH, help="Directory in memory for staging segments.")  # noqa: S108
+    runtime_dir: Path = setting(kind=PATH, default_factory=default_runtime_dir, help="Directory for the engine's unix socket.")
+    host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
+    worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and verify.")
+    log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+
+    heartbeat_s: float = duration(1.0, help="How often a prefill says that it lives.")
+    lease_s: float = duration(10.0, help="How long an answered heartbeat lets a prefill write.")
+    grace_s: float = duration(2.0, help="Added to the lease before a silent session is fenced.")
+    abort_retry_s: float = duration(0.2, help="First wait before an ABORT is repeated.")
+    retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
+    park_s: float = duration(5.0, help="How long a request may wait for its room to be registered.")
+    room_deadline_s: float = duration(300.0, help="How long a room may take once it can move.")
+    room_deadline_cap: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1000, help="Limit of a room's life, in deadlines.")
+    drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
+
+    max_chunks_in_flight: int = setting(64, kind=INTEGER, minimum=1, maximum=65_536, help="Chunks in flight of one session.")
+    max_rewrites: int = setting(3, kind=INTEGER, minimum=0, maximum=1000, help="Rejections of a slice before its room fails.")
+    max_sessions: int = setting(4096, kind=INTEGER, minimum=1, maximum=1 << 20, help="Sessions of one rank.")
+    max_rooms: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
+    max_tombstones: int = setting(1_000_000, kind=INTEGER, minimum=1, maximum=1 << 26, help="Closed rooms one rank remembers.")
+    max_parked_per_session: int = setting(1024, kind=INTEGER, minimum=1, maximum=1 << 20, help="Parked requests of a session.")
+    max_engine_requests: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Engine requests in flight.")
+
+    @property
+    def engine_socket(self) -> Path:
+        """The unix socket on which the engine commands this daemon."""
+        return engine_socket(self.runtime_dir, self.decode_id)
+
+    def control_port(self, rank: int) -> int:
+        """TCP port of a rank's control socket."""
+        return self.base_port + rank
+
+    def data_port(self, rank: int) -> int:
+        """TCP port of a rank's data socket on the ``zmq`` plane."""
+        return self.data_base_port + rank
+
+    def rule_problems(self) -> Iterator[Problem]:
+        """Problems between settings."""
+        yield from self._address_problems()
+        yield from self._port_problems()
+        if self.lease_s <= 2 * self.heartbeat_s:
+            found = f"a lease of {self.lease_s:g} s with a heartbeat every {self.heartbeat_s:g} s"
+            advice = "one lost heartbeat must not end a lease: raise lease_s or lower heartbeat_s"
+            yield Problem(("lease_s", "heartbeat_s"), found, "a lease of more than two heartbeats", advice)
+        if self.abort_retry_s > self.retry_limit_s:
+            found = f"{self.abort_retry_s:g} s and {self.retry_limit_s:g} s"
+            yield Problem(("abort_retry_s", "retry_limit_s"), found, "a first wait not above the longest one")
+        if (length := len(bytes(self.engine_socket))) > MAX_UNIX_PATH_BYTES:
+            found = f"{self.engine_socket} ({length} bytes)"
+            yield Problem(
+                ("runtime_dir", "decode_id"), found, f"a socket path of at most {MAX_UNIX_PATH_BYTES} bytes", "shorten it"
+            )
+
+    def _address_problems(self) -> Iterator[Problem]:
+        if not self.insecure and not is_loopback(self.host):
+            advice = "bind loopback, or accept unencrypted traffic with --insecure"
+            yield Problem(("host",), repr(self.host), "a loopback address", advice)
+
+    def _port_problems(self) -> Iterator[Problem]:
+        control = {self.control_port(rank) for rank in self.ranks}
+        data = {self.data_port(rank) for rank in self.ranks} if "zmq" in self.planes else set[int]()
+        if max(control | data) > MAX_PORT:
+            found = f"port {max(control | data)} for rank {max(self.ranks)}"
+            yield Problem(("base_port", "data_base_port", "ranks"), found, f"ports up to {MAX_PORT}", "lower the base port")
+        if shared := sorted(control & data):
+            port = shared[0]
+            found = f"port {port} for control of rank {port - self.base_port} and data of rank {port - self.data_base_port}"
+            advice = "move one base port away by at least the number of ranks"
+            yield Problem(("base_port", "data_base_port", "ranks"), found, "distinct ports", advice)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a socket bound to ``host``; a name other than ``localhost`` is not known to be."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

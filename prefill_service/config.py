@@ -1,0 +1,87 @@
+"""Settings of the prefill daemon, which listens on no port. Every duration is in seconds of one host's clock."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.limits import MAX_CHUNK_TOKENS, MAX_DURATION_S, MAX_RANKS
+from runtime.logs import LEVELS
+from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
+from runtime.setting_kinds import ENDPOINTS, INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, PATH, RANKS, SIZE, SWITCH, TEXT
+from runtime.settings import Problem, Settings, duration, setting
+
+PLANES = ("shm", "zmq")
+_RETRIES = ("request_retry_s", "ready_retry_s", "abort_retry_s", "subscribe_retry_s")
+
+
+@dataclass(frozen=True)
+class PrefillServiceConfig(Settings):
+    """Everything an operator may decide about a prefill daemon. Cannot be made with a value that is out of bounds."""
+
+    prefill_id: str = setting("prefill", kind=NAME, help="Name of this instance; rank r is known to decodes as NAME-r.")
+    ranks: tuple[int, ...] = setting((0,), kind=RANKS, help="Prefill ranks that this daemon hosts.")
+    group: str = setting("", kind=OPTIONAL_NAME, help="Name of the prefill instance in rooms; empty: the prefill id.")
+    attention_tp: int = setting(
+        0,
+        kind=INTEGER,
+        minimum=0,
+        maximum=MAX_RANKS,
+        help="Under DP attention: ranks of one group, named GROUP-dpN. 0: one group.",
+    )
+    decode_peers: tuple[str, ...] = setting(
+        (), kind=ENDPOINTS, help="Decode ranks to subscribe to at start; rooms may name more."
+    )
+
+    chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the decodes.")
+    planes: tuple[str, ...] = setting(PLANES, kind=NAMES, choices=PLANES, help="Data planes to offer.")
+    checksums: bool = setting(True, kind=SWITCH, help="Send the xxh3 checksum of every slice.")
+    send_buffer_bytes: int = setting(
+        256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Memory for slices on their way on the zmq plane."
+    )
+    shm_dir: Path = setting(Path("/dev/shm"), kind=PATH, help="Directory in memory where staging segments lie.")  # noqa: S108
+    runtime_dir: Path = setting(kind=PATH, default_factory=default_runtime_dir, help="Directory for the engine's unix socket.")
+    host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
+    worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and sum.")
+    log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+
+    probe_s: float = duration(0.05, help="How long a chunk waits for its watermark before it asks; then doubled.")
+    request_retry_s: float = duration(0.2, help="First wait before a STAGING_REQ is repeated.")
+    ready_retry_s: float = duration(0.2, help="First wait before a CHUNK_READY is repeated.")
+    abort_retry_s: float = duration(0.2, help="First wait before an ABORT is repeated.")
+    subscribe_retry_s: float = duration(0.2, help="First wait before a SUBSCRIBE is repeated.")
+    retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
+    stall_warn_s: float = duration(1.0, help="How long a chunk waits before the log says so.")
+    room_deadline_s: float = duration(300.0, help="How long a room may go without progress before it fails here.")
+    drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
+
+    max_peers: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_RANKS, help="Decode ranks one rank may serve at once.")
+    max_rooms: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
+    max_engine_requests: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Engine requests in flight.")
+
+    @property
+    def engine_socket(self) -> Path:
+        """The unix socket on which the engine commands this daemon."""
+        return engine_socket(self.runtime_dir, self.prefill_id)
+
+    def rank_id(self, rank: int) -> str:
+        """The ``prefill_id`` by which decode ranks know this rank."""
+        return f"{self.prefill_id}-{rank}"
+
+    def group_of(self, rank: int) -> str:
+        """The group of a rank, unless the engine names another one with the rank's pool."""
+        group = self.group or self.prefill_id
+        return f"{group}-dp{rank // self.attention_tp}" if self.attention_tp else group
+
+    def rule_problems(self) -> Iterator[Problem]:
+        """Problems between settings."""
+        for name in _RETRIES:
+            if (first := getattr(self, name)) > self.retry_limit_s:
+                found = f"{first:g} s and {self.retry_limit_s:g} s"
+                yield Problem((name, "retry_limit_s"), found, "a first wait not above the longest one")
+        if (length := len(bytes(self.engine_socket))) > MAX_UNIX_PATH_BYTES:
+            found = f"{self.engine_socket} ({length} bytes)"
+            expected = f"a socket path of at most {MAX_UNIX_PATH_BYTES} bytes"
+            yield Problem(("runtime_dir", "prefill_id"), found, expected, "shorten it")
+        if len(self.decode_peers) > self.max_peers:
+            found = f"{len(self.decode_peers)} peers and a limit of {self.max_peers}"
+            yield Problem(("decode_peers", "max_peers"), found, "no more peers than the limit")
