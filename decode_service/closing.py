@@ -116,9 +116,13 @@ class Closing:
         if self.state.sessions.get(session.id) is not None:
             self.probe_quiet(session)
 
+    def probe_process(self, session: Session) -> None:
+        """Ask the plane, once, whether the session's processes are gone."""
+        self.state.emit(ProbeQuiet(session.id))
+
     def probe_quiet(self, session: Session) -> None:
         """Ask the plane whether the session's processes are gone, now and again later."""
-        self.state.emit(ProbeQuiet(session.id))
+        self.probe_process(session)
         self.state.timers.set(TimerKey(TimerKind.QUIET, session.id), self.state.now + self.state.settings.quiet_probe_s)
 
     def no_longer_unwritten(self, session: Session, grant: Grant) -> None:
@@ -185,9 +189,8 @@ class Closing:
             if chunk is not None and chunk.asked.get(session.writer) == session.id:
                 del chunk.asked[session.writer]
         session.open_chunks.clear()
-        for room_id, index in session.parked:
-            self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, room_id, index))
-        session.parked.clear()
+        for parked in self.state.parking.drop_session(session.id):
+            self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, parked.room, parked.chunk))
 
     def _fail_rooms_of_life(self, session: Session, reason: str) -> None:
         for room in self.state.rooms:
@@ -201,4 +204,5 @@ class Closing:
             self._end_abort(session_id, room_id)
         self.state.timers.cancel(TimerKey(TimerKind.QUIET, session.id))
         self.state.sessions.forget(session)
+        del self.state.routes[session.id]
         self.state.emit(SessionClosed(session.id))

@@ -103,6 +103,11 @@ class WatermarkFanout:
         """Whether anybody can be sent to at once."""
         return bool(self._first or self._owed)
 
+    @property
+    def owed_count(self) -> int:
+        """How many sessions have not been sent the current watermark, those set aside included."""
+        return len(self._first) + len(self._owed) + len(self._aside)
+
     def __contains__(self, session: str) -> bool:
         return session in self._current or session in self._owed or session in self._first or session in self._aside
 

@@ -6,7 +6,7 @@ grant never waits for a computation or for somebody who has not shown up, and th
 A request is idempotent by (room, chunk, writer): any number of repeats, one grant.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from decode_service.allocator import Oversized
 from decode_service.closing import Closing
@@ -23,7 +23,6 @@ class Granting:
 
     state: DecodeState
     closing: Closing
-    _parked_by_room: dict[str, dict[tuple[str, int], None]] = field(default_factory=dict)
 
     def request(self, session: Session, message: StagingReq) -> None:
         """Answer one request, or park it if the engine may still register its room."""
@@ -37,16 +36,17 @@ class Granting:
 
     def room_registered(self, room: Room) -> None:
         """Answer the requests that waited for this room."""
-        for session_id, chunk in tuple(self._parked_by_room.get(room.id, ())):
+        for session_id, chunk in self.state.parking.waiting_for(room.id):
             session = self.state.sessions.current(session_id)
-            message = self._unpark(session_id, room.id, chunk)
+            message = self.state.parking.take(session_id, room.id, chunk)
+            self.state.timers.cancel(TimerKey(TimerKind.PARK, session_id, room.id, chunk))
             if session is not None and message is not None:
                 self._request_in(room, session, message)
 
     def park_expired(self, session_id: str, room_id: str, chunk: int) -> None:
         """Nobody registered the room in time: its prefill must hear that."""
         session = self.state.sessions.current(session_id)
-        message = self._unpark(session_id, room_id, chunk)
+        message = self.state.parking.take(session_id, room_id, chunk)
         if session is not None and message is not None:
             self.state.counters["requests_unknown_room"] += 1
             text = f"no engine registered room {room_id!r} within {self.state.settings.park_s:g} s"
@@ -155,25 +155,13 @@ class Granting:
         return f"{len(session.open_chunks)} chunks in flight, limit {self.state.settings.max_chunks_in_flight}"
 
     def _park(self, session: Session, message: StagingReq) -> None:
-        key = (message.room, message.chunk)
-        if key in session.parked:
+        if self.state.parking.has(session.id, message):
             return
-        if len(session.parked) >= self.state.settings.max_parked_per_session:
+        if not self.state.parking.park(session.id, message):
             self._answer(session, message, GrantStatus.BUSY, message="too many requests wait for rooms nobody registered")
             return
-        session.parked[key] = message
-        self._parked_by_room.setdefault(message.room, {})[session.id, message.chunk] = None
-        timer = TimerKey(TimerKind.PARK, session.id, *key)
+        timer = TimerKey(TimerKind.PARK, session.id, message.room, message.chunk)
         self.state.timers.set(timer, self.state.now + self.state.settings.park_s)
-
-    def _unpark(self, session_id: str, room_id: str, chunk: int) -> StagingReq | None:
-        waiting = self._parked_by_room.get(room_id, {})
-        waiting.pop((session_id, chunk), None)
-        if not waiting:
-            self._parked_by_room.pop(room_id, None)
-        self.state.timers.cancel(TimerKey(TimerKind.PARK, session_id, room_id, chunk))
-        session = self.state.sessions.get(session_id)
-        return session.parked.pop((room_id, chunk), None) if session is not None else None
 
     def _answer(
         self, session: Session, request: StagingReq, status: GrantStatus, grant: Grant | None = None, message: str = ""

@@ -41,6 +41,7 @@ class WriterSlot:
     num_bytes: int
     rejected: int = 0
     """Highest attempt that was rejected; the attempt after it is the one that may be written now."""
+    rejected_code: str = ""
     ready: ChunkReady | None = None
     """The accepted word that this writer has finished and will not write again."""
     claimed: ChunkReady | None = None
@@ -73,6 +74,8 @@ class Grant:
     closed_reason: str = ""
     ready: bool = False
     """Whether the true watermark lets it be written."""
+    tainted: bool = False
+    """A one-sided write failed: its bytes may land at any time, so no word of its writer is proof. Ends only with the region."""
     ended: bool = False
     scatter_running: bool = False
 
@@ -92,6 +95,7 @@ class Grant:
         return (
             self.state is GrantState.CLOSED
             and not self.scatter_running
+            and not self.tainted
             and all(slot.quiet and slot.copies == 0 for slot in self.slots.values())
         )
 

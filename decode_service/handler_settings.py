@@ -58,6 +58,7 @@ class DecodeHandlerSettings:
     max_rooms: int = 65_536
     max_tombstones: int = 1_000_000
     max_parked_per_session: int = 1024
+    max_early_aborts: int = 4096
 
     def offer(self, plane: str) -> PlaneOffer:
         """The offer of that name; ``KeyError`` if this rank does not serve it."""

@@ -118,7 +118,6 @@ class Room:
         assert not self.scattered[chunk]
         self.scattered[chunk] = 1
         self.remaining -= 1
-        del self.chunks[chunk]
 
     def set_clock(self, now: float) -> None:
         """The clock stands still only while the room has grants and none of them may be written yet."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from decode_service.grants import Grant
 from protocol.layout import RankLayout, WriterKey, WriterSlice
-from protocol.messages import Blocked, StagingReq, Subscribe, Subscribed
+from protocol.messages import Blocked, Subscribe, Subscribed
 from protocol.watermark import START, Watermark
 
 
@@ -30,7 +30,6 @@ class Session:
     """What this writer sends of each token; zero bytes if this decode rank needs nothing from it."""
     writers: tuple[WriterSlice, ...]
     """All writers of its group for this decode rank, in staging order."""
-    route: bytes
     last_received: float
     fenced: bool = False
     fenced_reason: str = ""
@@ -40,8 +39,6 @@ class Session:
     """Grants it was told about and has not been proven quiet in, by ``alloc_id``: these pin the ring."""
     open_chunks: set[tuple[str, int]] = field(default_factory=set)
     """Chunks it asked for that are not scattered yet: what ``max_chunks_in_flight`` bounds."""
-    parked: dict[tuple[str, int], StagingReq] = field(default_factory=dict)
-    """Requests for rooms the engine has not registered yet."""
 
     @property
     def writer(self) -> WriterKey:

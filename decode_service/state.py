@@ -14,6 +14,7 @@ from decode_service.fanout import WatermarkFanout
 from decode_service.grants import GrantTable
 from decode_service.handler_settings import DecodeHandlerSettings
 from decode_service.outputs import Output, Send
+from decode_service.parking import Parking
 from decode_service.rooms import RoomTable
 from decode_service.sessions import Session, SessionTable
 from protocol.messages import ToPrefill, WatermarkUpdate
@@ -48,9 +49,12 @@ class DecodeState:
     sessions: SessionTable
     rooms: RoomTable
     grants: GrantTable
+    parking: Parking
     fanout: WatermarkFanout
     random: Random
     timers: Timers[TimerKey] = field(default_factory=Timers)
+    routes: dict[str, bytes] = field(default_factory=dict)
+    """Where each session was last heard on the control socket, so that a reconnect heals by itself."""
     counters: Counter[str] = field(default_factory=Counter)
     out: list[Output] = field(default_factory=list)
     now: float = 0.0
@@ -70,13 +74,18 @@ class DecodeState:
 
     def send(self, session: Session, message: ToPrefill) -> None:
         """Send to a session's latest route."""
-        self.emit(Send(session.route, message))
+        self.emit(Send(self.routes[session.id], message))
 
-    def send_watermark(self, session: Session) -> None:
+    def register_subscriber(self, session_id: str, route: bytes) -> None:
+        """Owe a new session the current watermark at once; a known one only gets its route updated."""
+        self.routes[session_id] = route
+        self.fanout.register(session_id)
+
+    def send_watermark(self, session_id: str) -> None:
         """The one path on which a watermark leaves: snapshot, broadcast, answer to a heartbeat."""
         watermark = self.grants.allocator.get_watermark()
-        self.fanout.sent(session.id)
-        self.send(session, WatermarkUpdate(watermark.round, watermark.tail, session.id))
+        self.fanout.sent(session_id)
+        self.emit(Send(self.routes[session_id], WatermarkUpdate(watermark.round, watermark.tail, session_id)))
 
     def watermark_moved(self) -> None:
         """Grants were opened or ended: start the clocks of rooms that may move now, and owe everybody a changed watermark."""

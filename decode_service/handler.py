@@ -1,0 +1,373 @@
+"""One decode rank as a pure machine: messages and events in, outputs out, time as an argument.
+
+Laws: a verb never blocks, never raises for anything a peer did, and returns everything it wants done. ``now`` never falls between two
+calls. The caller reads its sockets until they are empty before ``tick``, so that a process that was itself stopped hears what its
+peers said meanwhile before it judges their silence.
+
+    receive, receive_data ---> |            | ---> Send, CopyPiece, ScatterChunk
+    piece_copied, scatter_... -> |  handler   | ---> RoomDone, RoomFailed
+    register_room, abort_room -> |            | ---> ProbeQuiet, SessionClosed
+    tick(now) <--- next_deadline()
+
+The parts: ``subscribing`` (sessions), ``granting`` (requests), ``completing`` (bytes and verdicts), ``closing`` (every early end).
+"""
+
+from random import Random
+from typing import assert_never
+
+from decode_service.allocator import StagingAllocator
+from decode_service.closing import Closing
+from decode_service.completing import Completing
+from decode_service.fanout import WatermarkFanout
+from decode_service.grants import GrantTable
+from decode_service.granting import Granting
+from decode_service.handler_settings import DecodeHandlerSettings
+from decode_service.outputs import Output, Send
+from decode_service.parking import Parking
+from decode_service.rooms import Room, RoomEnd, RoomRefused, RoomTable
+from decode_service.sessions import Session, SessionTable
+from decode_service.snapshot import take_snapshot
+from decode_service.state import DecodeState, TimerKey, TimerKind
+from decode_service.subscribing import Subscribing
+from protocol.errors import RemoteProtocolError
+from protocol.layout import PageRun, WriterKey
+from protocol.limits import MAX_ROOM_TOKENS
+from protocol.messages import (
+    Abort,
+    AbortAck,
+    ChunkReady,
+    DataPiece,
+    Error,
+    ErrorCode,
+    Goodbye,
+    Heartbeat,
+    HeartbeatAck,
+    StagingReq,
+    Subscribe,
+    ToDecode,
+    ToPrefill,
+    Unsubscribe,
+    WatermarkUpdate,
+    WriteFailed,
+)
+
+
+class DecodeStagingHandler:
+    """The decode side of the staging protocol for one rank and one epoch of its ring."""
+
+    def __init__(
+        self,
+        settings: DecodeHandlerSettings,
+        allocator: StagingAllocator,
+        random: Random,
+        fanout: WatermarkFanout | None = None,
+    ) -> None:
+        self.settings = settings
+        self.state = DecodeState(
+            settings=settings,
+            sessions=SessionTable(2 * settings.max_sessions),
+            rooms=RoomTable(settings.max_rooms, settings.max_tombstones, settings.room_deadline_s),
+            grants=GrantTable(allocator),
+            parking=Parking(settings.max_parked_per_session, settings.max_early_aborts),
+            fanout=fanout or WatermarkFanout(settings.watermark_retry_s, settings.retry_limit_s),
+            random=random,
+        )
+        self._closing = Closing(self.state)
+        self._granting = Granting(self.state, self._closing)
+        self._completing = Completing(self.state, self._closing)
+        self._subscribing = Subscribing(self.state, self._closing)
+
+    # ---- what peers say -------------------------------------------------------------------------------------------------
+
+    def receive(self, route: bytes, message: ToDecode, now: float) -> tuple[Output, ...]:
+        """Take one valid message. ``route`` is where it came from on the control socket; empty if it came on a data socket."""
+        self._at(now)
+        if isinstance(message, Subscribe):
+            self._subscribing.subscribe(route, message)
+            return self._collect()
+        session = self.state.sessions.current(message.session)
+        if session is None:
+            self._hear_stranger(route, message)
+        else:
+            self._hear(session, route)
+            self._dispatch(session, message)
+        return self._collect()
+
+    def receive_data(self, piece: DataPiece, payload_bytes: int, now: float) -> tuple[Output, ...]:
+        """Judge the header of a piece *before* its payload touches the ring: a ``CopyPiece``, or nothing."""
+        self._at(now)
+        session = self.state.sessions.current(piece.session)
+        if session is None:
+            self.state.counters["pieces_refused_session"] += 1
+        else:
+            self._hear(session, b"")
+            self._completing.piece_arrived(session, piece, payload_bytes)
+        return self._collect()
+
+    def receive_error(self, route: bytes, error: RemoteProtocolError, now: float) -> tuple[Output, ...]:
+        """Something undecodable came from ``route``: answer if it claims a session that lives."""
+        self._at(now)
+        self.state.counters[f"malformed_{error.code}"] += 1
+        if error.session is not None and self.state.sessions.current(error.session) is not None and route:
+            self.state.emit(Send(route, Error(error.session, ErrorCode.MALFORMED, str(error)[:512], error.field[:64])))
+        return self._collect()
+
+    # ---- what the shell reports -----------------------------------------------------------------------------------------
+
+    def piece_copied(self, copy_id: int, now: float) -> tuple[Output, ...]:
+        """A ``CopyPiece`` has been carried out."""
+        self._at(now)
+        self._completing.piece_copied(copy_id)
+        return self._collect()
+
+    def scatter_finished(self, alloc_id: int, bad_writers: tuple[WriterKey, ...], now: float) -> tuple[Output, ...]:
+        """A ``ScatterChunk`` has been carried out; with bad writers nothing was copied to the pages."""
+        self._at(now)
+        self._completing.scatter_finished(alloc_id, bad_writers)
+        return self._collect()
+
+    def scatter_failed(self, alloc_id: int, message: str, now: float) -> tuple[Output, ...]:
+        """A ``ScatterChunk`` could not be carried out: a fault on this side."""
+        self._at(now)
+        self._completing.scatter_failed(alloc_id, message)
+        return self._collect()
+
+    def session_quiet(self, session_id: str, now: float) -> tuple[Output, ...]:
+        """The plane has proof that no process of this session can write: its process is gone."""
+        self._at(now)
+        session = self.state.sessions.get(session_id)
+        if session is None:
+            return self._collect()
+        if not session.fenced:
+            self._closing.end_session(session, "its process is gone", quiet=True, life_over=True)
+        else:
+            self._closing.prove_quiet(session)
+        return self._collect()
+
+    def send_failed(self, route: bytes, message: ToPrefill, reason: str, now: float) -> tuple[Output, ...]:
+        """A ``Send`` would have blocked or had nobody to go to. Only watermarks need help: all else is asked for again."""
+        self._at(now)
+        self.state.counters[f"sends_failed_{reason}"] += 1
+        if isinstance(message, WatermarkUpdate):
+            self.state.fanout.set_aside(message.session, now)
+        return self._collect()
+
+    # ---- what the engine wants ------------------------------------------------------------------------------------------
+
+    def register_room(
+        self, room_id: str, group: str, num_tokens: int, destination: PageRun, now: float, deadline_s: float | None = None
+    ) -> tuple[Output, ...]:
+        """Expect ``num_tokens`` tokens of this room from that prefill group. Raises ``RoomRefused`` and changes nothing."""
+        self._at(now)
+        if self.state.draining:
+            raise RoomRefused("draining", "this decode rank is draining and takes no new rooms")
+        if not 0 < num_tokens <= MAX_ROOM_TOKENS:
+            raise RoomRefused("invalid", f"num_tokens: expected 1 to {MAX_ROOM_TOKENS}, got {num_tokens}")
+        deadline = self.settings.room_deadline_s if deadline_s is None else deadline_s
+        room = Room(room_id, group, num_tokens, self.settings.chunk_tokens, destination, deadline, now)
+        self.state.rooms.add(room)
+        self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), now + deadline * self.settings.room_deadline_cap)
+        reason = self.state.parking.early_abort(room_id, now)
+        if reason is not None:
+            self._closing.fail_room(room, "aborted_by_prefill", reason)
+        self._granting.room_registered(room)
+        return self._collect()
+
+    def abort_room(self, room_id: str, reason: str, now: float) -> tuple[Output, ...]:
+        """Fail a live room at the engine's wish. Raises ``RoomRefused`` if no such room is known; one that is over stays as it is."""
+        self._at(now)
+        room = self.state.rooms.live(room_id)
+        if room is not None:
+            self._closing.fail_room(room, "aborted", reason)
+        elif self.state.rooms.over(room_id) is None:
+            raise RoomRefused("unknown_room", f"room {room_id!r} is not known on this rank")
+        return self._collect()
+
+    def room_end(self, room_id: str) -> RoomEnd | None:
+        """How a room ended, ``None`` while it lives. Raises ``RoomRefused`` if no such room is known."""
+        end = self.state.rooms.over(room_id)
+        if end is None and self.state.rooms.live(room_id) is None:
+            raise RoomRefused("unknown_room", f"room {room_id!r} is not known on this rank")
+        return end
+
+    def register_wm_subscriber(self, route: bytes, session_id: str, now: float) -> tuple[Output, ...]:
+        """Send a new subscriber the current watermark at once; a known one returns early with nothing to send."""
+        self._at(now)
+        self.state.register_subscriber(session_id, route)
+        return self._collect()
+
+    # ---- time -----------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> tuple[Output, ...]:
+        """Do everything that is due. Call it with empty sockets."""
+        self._at(now)
+        for key in self.state.timers.pop_due(now):
+            self._due(key)
+        self.state.rooms.forget_old(now)
+        return self._collect()
+
+    def fan_out(self, now: float, budget: int) -> tuple[Output, ...]:
+        """Watermarks still owed: everybody who waits for one, and at most ``budget`` others."""
+        self._at(now)
+        return self._collect(budget)
+
+    @property
+    def has_fan_out(self) -> bool:
+        """Whether ``fan_out`` has something to send now."""
+        return self.state.fanout.has_owed
+
+    def next_deadline(self) -> float | None:
+        """When ``tick`` or ``fan_out`` must be called at the latest, if nothing else happens."""
+        watch = self.state.now + self.settings.watch_s if len(self.state.rooms) else None
+        deadlines = (self.state.timers.next(), self.state.fanout.next_deadline(), self.state.rooms.next_deadline(), watch)
+        return min((at for at in deadlines if at is not None), default=None)
+
+    def drain(self, now: float) -> tuple[Output, ...]:
+        """Grant nothing new and say so to every session; what is granted may finish."""
+        self._at(now)
+        self.state.draining = True
+        for session in self.state.sessions.all_current():
+            self.state.send(session, Goodbye(session.id, "this decode rank is draining"))
+        return self._collect()
+
+    def snapshot(self) -> dict[str, object]:
+        """Everything an operator may ask about this rank, as plain values."""
+        return take_snapshot(self.state)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is granted and no copy of ours runs."""
+        return len(self.state.grants) == 0
+
+    # ---- inside ---------------------------------------------------------------------------------------------------------
+
+    def _at(self, now: float) -> None:
+        assert now >= self.state.now, "time never falls"
+        gap = now - self.state.now
+        if len(self.state.rooms) and gap > 2 * self.settings.watch_s:
+            self.state.paused_s += gap - self.settings.watch_s
+            self.state.counters["pauses"] += 1
+        self.state.now = now
+
+    def _collect(self, budget: int = 0) -> tuple[Output, ...]:
+        for session_id in self.state.fanout.take(self.state.now, budget):
+            self.state.send_watermark(session_id)
+        out, self.state.out = tuple(self.state.out), []
+        return out
+
+    def _hear(self, session: Session, route: bytes) -> None:
+        session.last_received = self.state.now
+        self.state.fanout.heard_from(session.id)
+        if route:
+            self.state.routes[session.id] = route
+
+    def _hear_stranger(self, route: bytes, message: ToDecode) -> None:
+        """Somebody speaks with a session that is not current: take proof if it is proof, and say that the session is over."""
+        assert not isinstance(message, Subscribe)
+        session = self.state.sessions.get(message.session)
+        if session is not None:
+            self._take_proof(session, message)
+        if route and not isinstance(message, AbortAck | Unsubscribe):
+            self.state.counters["unknown_session"] += 1
+            text = "this session is not current; subscribe again"
+            self.state.emit(Send(route, Error(message.session, ErrorCode.UNKNOWN_SESSION, text, type(message).__name__)))
+
+    def _take_proof(self, session: Session, message: ToDecode) -> None:
+        match message:
+            case AbortAck():
+                self._closing.abort_acknowledged(session, message.room, message.abort_id)
+            case ChunkReady():
+                self._completing.ready_from_fenced(session, message)
+            case Unsubscribe():
+                self._closing.prove_quiet(session)
+            case Abort():
+                self._closing.prove_quiet(session, message.room)
+
+    def _dispatch(self, session: Session, message: ToDecode) -> None:
+        match message:
+            case StagingReq():
+                self._granting.request(session, message)
+            case ChunkReady():
+                self._completing.chunk_ready(session, message)
+            case Heartbeat():
+                self._answer_heartbeat(session, message)
+            case Abort():
+                self._aborted_by(session, message)
+            case AbortAck():
+                self._closing.abort_acknowledged(session, message.room, message.abort_id)
+            case Unsubscribe():
+                self._closing.end_session(session, f"it left: {message.reason}", quiet=True, life_over=True)
+            case WriteFailed():
+                self._completing.write_failed(session, message)
+            case Subscribe():
+                raise AssertionError("a SUBSCRIBE has no session")
+            case _:
+                assert_never(message)
+
+    def _answer_heartbeat(self, session: Session, message: Heartbeat) -> None:
+        session.seen, session.blocked = message.seen, message.blocked
+        self.state.send(session, HeartbeatAck(session.id, message.seq))
+        self.state.send_watermark(session.id)
+
+    def _aborted_by(self, session: Session, message: Abort) -> None:
+        """A prefill gave a room up, and by saying so proves that its writes into it have ended."""
+        self.state.send(session, AbortAck(session.id, message.room, message.abort_id))
+        room = self.state.rooms.live(message.room)
+        if room is not None and room.group == session.group:
+            self._closing.fail_room(room, "aborted_by_prefill", message.reason)
+        elif room is None and self.state.rooms.over(message.room) is None:
+            self.state.parking.abort_early(message.room, message.reason, self.state.now + self.settings.park_s)
+        self._closing.prove_quiet(session, message.room)
+
+    def _due(self, key: TimerKey) -> None:
+        match key.kind:
+            case TimerKind.LEASE:
+                self._check_lease(key.session)
+            case TimerKind.QUIET:
+                self._check_quiet(key.session)
+            case TimerKind.ABORT:
+                self._closing.retry_abort(key.session, key.room)
+            case TimerKind.PARK:
+                self._granting.park_expired(key.session, key.room, key.chunk)
+            case TimerKind.ROOM:
+                self._check_room(key.room)
+            case _:
+                assert_never(key.kind)
+
+    def _check_lease(self, session_id: str) -> None:
+        """Fence a session that was silent for too long; before that, ask the plane whether a silent one is dead."""
+        session = self.state.sessions.current(session_id)
+        if session is None:
+            return
+        silent_s = self.state.now - session.last_received
+        fence_after_s = self.settings.lease_s + self.settings.grace_s
+        if silent_s >= fence_after_s:
+            self._closing.end_session(session, f"silent for {silent_s:.1f} s", quiet=False, life_over=False)
+            return
+        if silent_s >= 2 * self.settings.heartbeat_s and not session.two_sided:
+            self._closing.probe_process(session)
+        step = max(2 * self.settings.heartbeat_s - silent_s, self.settings.heartbeat_s)
+        at = min(self.state.now + step, session.last_received + fence_after_s)
+        self.state.timers.set(TimerKey(TimerKind.LEASE, session_id), at)
+
+    def _check_quiet(self, session_id: str) -> None:
+        session = self.state.sessions.get(session_id)
+        if session is not None and session.fenced:
+            self._closing.probe_quiet(session)
+
+    def _check_room(self, room_id: str) -> None:
+        """Fail a room whose own time is used up, or that has lived longer than any room may."""
+        room = self.state.rooms.live(room_id)
+        if room is None or room.end is not None:
+            return
+        cap = room.registered_at + room.deadline_s * self.settings.room_deadline_cap
+        used_s = room.clock.read(self.state.run_time)
+        if self.state.now >= cap or used_s >= room.deadline_s:
+            self._closing.fail_room(room, "deadline", self._late_text(room, used_s))
+            return
+        at = min(cap, self.state.now + max(room.deadline_s - used_s, self.settings.watch_s))
+        self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), at)
+
+    def _late_text(self, room: Room, used_s: float) -> str:
+        arrived = len(room.scattered) - room.remaining
+        return f"{arrived} of {len(room.scattered)} chunks arrived in {used_s:.1f} s (deadline {room.deadline_s:g} s)"

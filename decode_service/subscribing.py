@@ -1,0 +1,185 @@
+"""``SUBSCRIBE``: who gets a session, which one, and over which plane.
+
+The same life of a prefill asking again gets the same session, because the answer may have been lost. A newer life fences the older
+one; an older life is told that it is over. Whatever does not fit is refused at once, with every difference named.
+"""
+
+from dataclasses import dataclass, replace
+
+from decode_service.closing import Closing
+from decode_service.handler_settings import PlaneOffer
+from decode_service.outputs import Send
+from decode_service.sessions import Session
+from decode_service.state import DecodeState, TimerKey, TimerKind
+from protocol import PROTOCOL_VERSION
+from protocol.layout import LayoutDifference, expected_writers, layout_differences, writer_slice
+from protocol.messages import Refused, RefusedCode, Subscribe, Subscribed
+
+
+@dataclass(slots=True, eq=False)
+class Subscribing:
+    """Decides about each ``SUBSCRIBE`` and opens sessions."""
+
+    state: DecodeState
+    closing: Closing
+    _next_session: int = 1
+
+    def subscribe(self, route: bytes, message: Subscribe) -> None:
+        """Answer with a session and the watermark, or with a refusal."""
+        refusal = self._mismatch(message) or self._supersede(message)
+        if refusal is None:
+            current = self._current_session(message)
+            if current is not None:
+                self._repeat(current, route, message)
+                return
+            refusal = self._obstacle(message)
+        plane = self._choose_plane(message)
+        if refusal is None and plane is not None:
+            self._open(route, message, plane)
+            return
+        self.state.counters["subscribes_refused"] += 1
+        self.state.emit(Send(route, refusal or self._no_plane(message)))
+
+    def _mismatch(self, message: Subscribe) -> Refused | None:
+        settings = self.state.settings
+        low, high = message.versions
+        if not low <= PROTOCOL_VERSION <= high:
+            row = LayoutDifference("versions", f"{low} to {high}", str(PROTOCOL_VERSION))
+            return Refused(message.attempt, RefusedCode.VERSION, "no common protocol version", (row,))
+        if message.decode_rank not in (None, settings.decode_rank):
+            row = LayoutDifference("decode_rank", str(message.decode_rank), str(settings.decode_rank))
+            return Refused(message.attempt, RefusedCode.WRONG_RANK, "another decode rank answers here", (row,))
+        diff = layout_differences(message.layout, settings.layout)
+        if message.chunk_tokens != settings.chunk_tokens:
+            diff += (LayoutDifference("chunk_tokens", str(message.chunk_tokens), str(settings.chunk_tokens)),)
+        if diff:
+            return Refused(message.attempt, RefusedCode.LAYOUT, "the KV layouts cannot be matched", diff)
+        return None
+
+    def _supersede(self, message: Subscribe) -> Refused | None:
+        """Let a newer life end the older one, and turn an older one away."""
+        newest = self.state.sessions.newest_life(message.prefill_id)
+        if message.incarnation < newest:
+            text = f"a newer life of {message.prefill_id!r} has subscribed; this one is over"
+            return Refused(message.attempt, RefusedCode.SUPERSEDED, text)
+        current = self.state.sessions.of_prefill(message.prefill_id)
+        if current is not None and message.incarnation > current.incarnation:
+            self.closing.end_session(current, "a newer life subscribed", quiet=False, life_over=True)
+        return None
+
+    def _current_session(self, message: Subscribe) -> Session | None:
+        """The session this life has, unless the message itself says that it is over."""
+        self._take_stopped(message)
+        current = self.state.sessions.of_prefill(message.prefill_id)
+        if current is None:
+            return None
+        if self._same_offer(current.request, message):
+            return current
+        self.closing.end_session(current, "it negotiates anew", quiet=True, life_over=False)
+        return None
+
+    def _take_stopped(self, message: Subscribe) -> None:
+        stopped = self.state.sessions.get(message.stopped) if message.stopped is not None else None
+        if stopped is None or stopped.request.prefill_id != message.prefill_id:
+            return
+        if stopped.incarnation != message.incarnation:
+            self.state.counters["stopped_ignored"] += 1
+        elif stopped.fenced:
+            self.closing.prove_quiet(stopped)
+        else:
+            self.closing.end_session(stopped, "its prefill gave it up", quiet=True, life_over=False)
+
+    def _same_offer(self, old: Subscribe, new: Subscribe) -> bool:
+        return (old.planes, old.layout, old.group, old.host_id, old.features) == (
+            new.planes,
+            new.layout,
+            new.group,
+            new.host_id,
+            new.features,
+        )
+
+    def _obstacle(self, message: Subscribe) -> Refused | None:
+        settings, sessions = self.state.settings, self.state.sessions
+        if self.state.draining:
+            return Refused(message.attempt, RefusedCode.DRAINING, "this decode rank is draining")
+        if len(sessions) >= settings.max_sessions:
+            text = f"{len(sessions)} sessions, limit {settings.max_sessions}"
+            return Refused(message.attempt, RefusedCode.TOO_MANY_SESSIONS, text)
+        writer = writer_slice(message.layout, settings.layout).writer
+        holder = sessions.of_writer(message.group, writer)
+        if holder is not None:
+            text = f"prefill {holder.request.prefill_id!r} is that writer of group {message.group!r} already"
+            return Refused(message.attempt, RefusedCode.WRITER_TAKEN, text)
+        return self._group_mismatch(message)
+
+    def _group_mismatch(self, message: Subscribe) -> Refused | None:
+        fields = ("tp_size", "pp_size", "stage_bounds")
+        for other in self.state.sessions.of_group(message.group):
+            rows = tuple(
+                LayoutDifference(f"group.{name}", str(getattr(message.layout, name)), str(getattr(other.layout, name)))
+                for name in fields
+                if getattr(message.layout, name) != getattr(other.layout, name)
+            )
+            if rows:
+                text = f"it differs from {other.request.prefill_id!r} of the same group (second column)"
+                return Refused(message.attempt, RefusedCode.LAYOUT, text, rows)
+        return None
+
+    def _choose_plane(self, message: Subscribe) -> PlaneOffer | None:
+        for offer in self.state.settings.planes:
+            if offer.name in message.planes and (not offer.same_host or message.host_id == self.state.settings.host_id):
+                return offer
+        return None
+
+    def _no_plane(self, message: Subscribe) -> Refused:
+        settings = self.state.settings
+        rows = (
+            LayoutDifference("planes", ", ".join(message.planes), ", ".join(offer.name for offer in settings.planes)),
+            LayoutDifference("host_id", message.host_id, settings.host_id),
+        )
+        return Refused(message.attempt, RefusedCode.NO_PLANE, "no data plane that both sides can use", rows)
+
+    def _repeat(self, session: Session, route: bytes, message: Subscribe) -> None:
+        self.state.routes[session.id] = route
+        session.answer = replace(session.answer, attempt=message.attempt)
+        self.state.send(session, session.answer)
+        self.state.send_watermark(session.id)
+
+    def _open(self, route: bytes, message: Subscribe, plane: PlaneOffer) -> None:
+        settings = self.state.settings
+        writers = expected_writers(message.layout, settings.layout)
+        session = Session(
+            id=f"{settings.epoch:016x}-{self._next_session}",
+            request=message,
+            answer=self._answer(message, plane),
+            two_sided=plane.two_sided,
+            slice=writer_slice(message.layout, settings.layout),
+            writers=writers,
+            last_received=self.state.now,
+        )
+        self._next_session += 1
+        self.state.sessions.add(session)
+        self.state.counters["sessions_opened"] += 1
+        self.state.timers.set(TimerKey(TimerKind.LEASE, session.id), self.state.now + 2 * settings.heartbeat_s)
+        self.state.emit(Send(route, session.answer))
+        self.state.register_subscriber(session.id, route)
+
+    def _answer(self, message: Subscribe, plane: PlaneOffer) -> Subscribed:
+        settings = self.state.settings
+        return Subscribed(
+            attempt=message.attempt,
+            incarnation=message.incarnation,
+            version=PROTOCOL_VERSION,
+            features=tuple(feature for feature in settings.features if feature in message.features),
+            session=f"{settings.epoch:016x}-{self._next_session}",
+            decode_id=settings.decode_id,
+            decode_incarnation=settings.decode_incarnation,
+            decode_rank=settings.decode_rank,
+            epoch=settings.epoch,
+            ring_size=self.state.grants.allocator.total_size,
+            plane=plane.name,
+            region=plane.descriptor,
+            heartbeat_s=settings.heartbeat_s,
+            lease_s=settings.lease_s,
+            layout=settings.layout,
+        )
