@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+import zmq
+
 from prefill_service.outputs import WriteChunk
 
 
@@ -12,9 +14,23 @@ class PlaneOpenError(Exception):
 class RegionWriter(Protocol):
     """One open session of one plane.
 
-    A worker thread calls ``acquire`` and fills the buffer; the thread that owns the sockets then calls ``commit``, and if that
-    was not enough ``progress`` whenever the plane may move on, until the bytes are visible.
+    The thread that owns the sockets asks ``admits`` before it starts a write. A worker thread then calls ``acquire`` and fills
+    the buffer; the loop's thread calls ``commit``, and if that was not enough ``progress`` whenever ``socket`` is writable,
+    until the bytes are visible; and in the end ``release``, exactly once for every admitted write.
     """
+
+    name: str
+
+    @property
+    def socket(self) -> zmq.Socket[bytes] | None:
+        """What to wait for while ``unfinished``; ``None`` for a plane that never is."""
+
+    @property
+    def unfinished(self) -> bool:
+        """True while something waits for the socket to become writable."""
+
+    def admits(self, write: WriteChunk) -> bool:
+        """Reserve what the write needs, or say that it must wait until others are released. Loop thread."""
 
     def acquire(self, write: WriteChunk) -> memoryview:
         """Give ``write.num_bytes`` writable bytes for the gather. Any thread."""
@@ -24,6 +40,9 @@ class RegionWriter(Protocol):
 
     def progress(self) -> tuple[int, ...]:
         """Push on unfinished commits; the ``write_id`` of each that has become visible. Loop thread; never blocks."""
+
+    def send(self, frames: list[bytes]) -> bool:
+        """Send a message that must not overtake the bytes handed over so far. False if it was dropped. Loop thread."""
 
     def release(self, write: WriteChunk) -> None:
         """The write is over, whatever became of it: its buffer may be used again once the plane is done reading it."""

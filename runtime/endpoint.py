@@ -1,0 +1,203 @@
+"""Control sockets with bounded queues and sends that never block: the only place where control traffic meets zmq.
+
+ZeroMQ is not an acknowledgement: a message that was ``SENT`` may still be lost with its connection. What it promises here is
+that messages arrive whole, and that no peer can make this side wait or remember more than its queues hold.
+"""
+
+import errno
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import zmq
+
+from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
+from runtime.errors import StartError
+
+Frames = Sequence[bytes | memoryview | zmq.Frame]
+Socket = zmq.Socket[bytes]
+
+
+class SendOutcome(StrEnum):
+    """What became of one send. Only ``SENT`` has left this thread; nothing is queued anywhere for the others."""
+
+    SENT = "sent"
+    FULL = "full"
+    """The peer's queue is full, or there is no connection yet."""
+    UNROUTABLE = "unroutable"
+    """No connection has this route any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketLimits:
+    """Bounds of one socket: queue lengths in messages, and the largest frame accepted from a peer in bytes."""
+
+    send_queue: int = 1000
+    receive_queue: int = 1000
+    frame_bytes: int = MAX_CONTROL_MESSAGE_BYTES
+
+
+@dataclass(slots=True)
+class EndpointCounters:
+    """What went through an endpoint since it was opened."""
+
+    received: int = 0
+    sends: Counter[SendOutcome] = field(default_factory=Counter)
+
+
+CONTROL_LIMITS = SocketLimits()
+RECONNECT_MS = 50
+RECONNECT_MAX_MS = 1000
+HEARTBEAT_MS = 5000
+HEARTBEAT_TIMEOUT_MS = 15_000
+HANDSHAKE_MS = 5000
+
+_CAUSES = {
+    errno.EADDRINUSE: ("the address is in use", "stop the process that listens there, or choose another port"),
+    errno.EADDRNOTAVAIL: ("this machine has no such address", "bind to an address of a local interface, or to 127.0.0.1"),
+    errno.ENODEV: ("this machine has no such interface or address", "bind to an address of a local interface, or to 127.0.0.1"),
+    errno.EACCES: ("permission denied", "use a port above 1023, or a directory that this user may write"),
+    errno.EMFILE: ("too many open files", "raise the limit on open files (ulimit -n)"),
+    errno.ENAMETOOLONG: ("the path is too long for a unix socket", "choose a shorter runtime directory"),
+}
+
+
+def open_socket(context: zmq.Context[Socket], kind: int, limits: SocketLimits) -> Socket:
+    """A socket that cannot queue without bound, linger, or keep a dead connection. Raises ``StartError`` if none is left."""
+    try:
+        socket = context.socket(kind)
+    except zmq.ZMQError as error:
+        raise _start_error("open a socket", error) from error
+    socket.linger = 0
+    socket.sndhwm = limits.send_queue
+    socket.rcvhwm = limits.receive_queue
+    socket.set(zmq.MAXMSGSIZE, limits.frame_bytes)
+    socket.set(zmq.TCP_KEEPALIVE, 1)
+    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
+    socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+    return socket
+
+
+def bind_socket(socket: Socket, address: str) -> str:
+    """Bind, or close the socket and raise ``StartError``. Returns the address with the port that was really taken."""
+    _allow_ipv6(socket, address)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise _start_error(f"listen on {address}", error) from error
+    if not address.startswith("tcp://"):
+        return address
+    taken: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment] # this option is bytes
+    port = taken.rstrip(b"\0").decode("ascii").rpartition(":")[2]
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def connect_socket(socket: Socket, address: str) -> None:
+    """Connect in the background and for ever, at most ``RECONNECT_MAX_MS`` apart; queue only while connected."""
+    _allow_ipv6(socket, address)
+    socket.set(zmq.IMMEDIATE, 1)
+    socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
+    socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        socket.close()
+        raise _start_error(f"connect to {address}", error) from error
+
+
+def _allow_ipv6(socket: Socket, address: str) -> None:
+    # Only for literal addresses: with it, a host name that has both kinds would be tried as IPv6 alone.
+    socket.set(zmq.IPV6, int("[" in address))
+
+
+def send_frames(socket: Socket, frames: Frames) -> SendOutcome:
+    """Send without blocking. A message goes as a whole or not at all."""
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK)
+    except zmq.Again:
+        return SendOutcome.FULL
+    except zmq.ZMQError as error:
+        if error.errno != zmq.EHOSTUNREACH:
+            raise
+        return SendOutcome.UNROUTABLE
+    return SendOutcome.SENT
+
+
+def receive_frames(socket: Socket) -> list[bytes] | None:
+    """The next message, or ``None`` if none is waiting."""
+    try:
+        return socket.recv_multipart(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
+
+
+def _start_error(wanted: str, error: zmq.ZMQError) -> StartError:
+    cause, advice = _CAUSES.get(error.errno or 0, (str(error), "check the address"))
+    return StartError(wanted, cause, advice)
+
+
+class RouterEndpoint:
+    """The listening side: messages come with the route of their sender, and answers go back to a route."""
+
+    def __init__(self, context: zmq.Context[Socket], address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+        self.socket = open_socket(context, zmq.ROUTER, limits)
+        self.socket.set(zmq.ROUTER_MANDATORY, 1)
+        self.address = bind_socket(self.socket, address)
+        self.counters = EndpointCounters()
+
+    @property
+    def port(self) -> int:
+        """The TCP port that was really taken (a bind to port 0 takes any)."""
+        return int(self.address.rpartition(":")[2])
+
+    def send(self, route: bytes, frames: Sequence[bytes]) -> SendOutcome:
+        """Send to one peer without blocking; a full queue of one peer does not hold up another's."""
+        outcome = send_frames(self.socket, (route, *frames))
+        self.counters.sends[outcome] += 1
+        return outcome
+
+    def receive(self) -> tuple[bytes, list[bytes]] | None:
+        """The next message as (route, frames), or ``None``.
+
+        More than ``MAX_FRAMES`` frames come cut to one too many, so that the codec refuses them without seeing a long list.
+        """
+        frames = receive_frames(self.socket)
+        if frames is None:
+            return None
+        self.counters.received += 1
+        return frames[0], frames[1 : MAX_FRAMES + 2]
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close; what was just sent gets at most ``linger_ms`` to leave."""
+        self.socket.close(linger_ms)
+
+
+class DealerEndpoint:
+    """The connecting side: one peer, which may come, go and come back."""
+
+    def __init__(self, context: zmq.Context[Socket], address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+        self.socket = open_socket(context, zmq.DEALER, limits)
+        connect_socket(self.socket, address)
+        self.address = address
+        self.counters = EndpointCounters()
+
+    def send(self, frames: Sequence[bytes]) -> SendOutcome:
+        """Send without blocking; ``FULL`` also while there is no connection."""
+        outcome = send_frames(self.socket, frames)
+        self.counters.sends[outcome] += 1
+        return outcome
+
+    def receive(self) -> list[bytes] | None:
+        """The next message, at most ``MAX_FRAMES + 1`` frames of it, or ``None``."""
+        frames = receive_frames(self.socket)
+        if frames is None:
+            return None
+        self.counters.received += 1
+        return frames[: MAX_FRAMES + 1]
+
+    def close(self, linger_ms: int = 0) -> None:
+        """Close; what was just sent gets at most ``linger_ms`` to leave."""
+        self.socket.close(linger_ms)
