@@ -119,7 +119,7 @@ def _write_layers(layers: tuple[tuple[TensorSpec, ...], ...]) -> list[object]:
 
 
 _MODEL = Record(ModelLayout, Field("layers", _read_layers, write=_write_layers))
-_LAYOUT = Record(
+LAYOUT = Record(
     RankLayout,
     Field("model", _MODEL.read, write=_MODEL.write),
     Field("tp_rank", _rank),
@@ -128,7 +128,7 @@ _LAYOUT = Record(
     Field("pp_size", _ranks),
     Field("stage_bounds", listing(integer(0, limits.MAX_LAYERS), limits.MAX_LAYERS + 1)),
 )
-_layout = Field("layout", _LAYOUT.read, write=_LAYOUT.write)
+_layout = Field("layout", LAYOUT.read, write=LAYOUT.write)
 
 # --- subscribing --------------------------------------------------------------------------------------------------------
 
