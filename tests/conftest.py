@@ -1,6 +1,6 @@
 """Settings of the whole test suite: the hypothesis profiles ``default`` and ``short`` (``--hypothesis-profile=short``).
 
-No test asserts how long something took, so hypothesis has no deadline either: on a busy machine a slow example is not a wrong one.
+No test asserts how long something took, so hypothesis has no deadline either: on a busy machine slow is not wrong.
 """
 
 from hypothesis import HealthCheck, settings

@@ -1,0 +1,80 @@
+"""The decode daemon's settings refuse what could not work, before anything is opened."""
+
+from pathlib import Path
+
+import pytest
+
+from decode_service.config import DecodeServiceConfig, is_loopback
+from runtime.settings import ConfigurationError, load
+
+
+def problem_fields(**values: object) -> list[tuple[str, ...]]:
+    """The fields of each problem of a configuration given as flags."""
+    with pytest.raises(ConfigurationError) as caught:
+        load(DecodeServiceConfig, file=None, environ={}, flags=values)
+    return [problem.fields for problem in caught.value.problems]
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    """Without settings a daemon listens on loopback, on the ports and with the timers that the documents name."""
+    config = DecodeServiceConfig()
+    assert (config.host, config.control_port(3), config.data_port(3)) == ("127.0.0.1", 7603, 7703)
+    assert (config.heartbeat_s, config.lease_s, config.grace_s) == (1.0, 10.0, 2.0)
+    assert (config.park_s, config.room_deadline_s, config.room_deadline_cap) == (5.0, 300.0, 4.0)
+    assert (config.max_chunks_in_flight, config.max_rewrites, config.max_sessions) == (64, 3, 4096)
+    assert config.checksums
+    assert config.planes == ("shm", "zmq")
+
+
+def test_engine_socket_carries_the_id() -> None:
+    """The engine's socket lies in the runtime directory and is named after the daemon."""
+    config = DecodeServiceConfig(decode_id="d1", runtime_dir=Path("/run/pd"))
+    assert config.engine_socket == Path("/run/pd/d1.engine.sock")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "decode.example"])
+def test_public_address_needs_consent(host: str) -> None:
+    """An address that others can reach, or a name that may be one, is refused unless it is asked for with ``--insecure``."""
+    assert problem_fields(host=host) == [("host",)]
+    assert load(DecodeServiceConfig, file=None, environ={}, flags={"host": host, "insecure": True}).config.host == host
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_loopback_needs_none(host: str) -> None:
+    """Every address of the loopback interface is allowed."""
+    assert is_loopback(host)
+    assert DecodeServiceConfig(host=host).host == host
+
+
+def test_control_and_data_ports_must_not_meet() -> None:
+    """Ranges that overlap for the hosted ranks are refused, but only where the data ports are used and really meet."""
+    assert problem_fields(ranks="0-7", data_base_port="7607") == [("base_port", "data_base_port", "ranks")]
+    assert DecodeServiceConfig(ranks=tuple(range(8)), data_base_port=7608).data_port(0) == 7608
+    assert DecodeServiceConfig(ranks=(0, 7), data_base_port=7606).data_port(0) == 7606
+    assert DecodeServiceConfig(ranks=tuple(range(8)), data_base_port=7607, planes=("shm",)).planes == ("shm",)
+
+
+def test_ports_end() -> None:
+    """A rank whose port would lie beyond the last one is refused."""
+    assert problem_fields(ranks="0-7", base_port="65530") == [("base_port", "data_base_port", "ranks")]
+
+
+def test_lease_outlives_a_lost_heartbeat() -> None:
+    """A lease of two heartbeats or less is refused, naming both."""
+    assert problem_fields(lease_s="2", heartbeat_s="1") == [("lease_s", "heartbeat_s")]
+
+
+def test_first_wait_is_not_above_the_longest() -> None:
+    """A retry that would start above its limit is refused."""
+    assert problem_fields(abort_retry_s="3") == [("abort_retry_s", "retry_limit_s")]
+
+
+def test_socket_path_fits_the_kernel() -> None:
+    """A path that the kernel would cut off is refused here, where it can be explained."""
+    assert problem_fields(runtime_dir="/" + "x" * 100) == [("runtime_dir", "decode_id")]
+
+
+def test_unusable_values_are_told_together() -> None:
+    """Ring, ranks, planes and address are each wrong, and each is told."""
+    found = problem_fields(ring_bytes="0", ranks="9-1", planes="rdma", host="0.0.0.0")
+    assert sorted(found) == [("host",), ("planes",), ("ranks",), ("ring_bytes",)]
