@@ -1,5 +1,6 @@
 """The wire tables: every field has its type and bounds, and the largest legal message fits."""
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
