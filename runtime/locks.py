@@ -28,7 +28,7 @@ def is_path_of(descriptor: int, path: Path) -> bool:
 
 
 class FileLock:
-    """A file that is locked while this object is open. Make one with ``take``; ``close`` removes the file and frees the lock."""
+    """A file that is locked while this object is open. Made by ``take``; ``close`` removes the file and frees the lock."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path

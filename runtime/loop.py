@@ -5,7 +5,8 @@ The order within one turn is the point of this file:
 1. *Read* every readable source in small batches, round-robin, so that no peer holds up another.
 2. *Run* what other threads have posted: completions of workers, commands of an engine in the same process.
 3. *Judge*: ``tick`` the machines that are due. Only now, since a daemon that was itself stopped must read what its peers had
-   sent in the meantime before it may call them silent. A turn that took much longer than it asked for reads until it is quiet first.
+   sent in the meantime before it may call them silent. A turn that took much longer than it asked for reads until it is
+   quiet first.
 4. *Send* what is still owed (``flush``).
 5. *Sleep* in ``zmq_poll`` until a source is ready, a thread posts, or the earliest deadline. Waiting costs no CPU.
 """
