@@ -86,6 +86,9 @@ class DecodeServiceConfig(Settings):
         if self.abort_retry_s > self.retry_limit_s:
             found = f"{self.abort_retry_s:g} s and {self.retry_limit_s:g} s"
             yield Problem(("abort_retry_s", "retry_limit_s"), found, "a first wait not above the longest one")
+        if self.max_tombstones < self.max_rooms:
+            found = f"{self.max_tombstones} tombstones for {self.max_rooms} rooms"
+            yield Problem(("max_tombstones", "max_rooms"), found, "a tombstone for every room")
         if (length := len(bytes(self.engine_socket))) > MAX_UNIX_PATH_BYTES:
             found = f"{self.engine_socket} ({length} bytes)"
             yield Problem(

@@ -50,12 +50,22 @@ class PrefillServiceConfig(Settings):
     abort_retry_s: float = duration(0.2, help="First wait before an ABORT is repeated.")
     subscribe_retry_s: float = duration(0.2, help="First wait before a SUBSCRIBE is repeated.")
     retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
+    write_retry_s: float = duration(0.05, help="Wait before a failed write is tried again.")
+    stop_wait_s: float = duration(30.0, help="How long a new subscription waits for writes of the old session.")
     stall_warn_s: float = duration(1.0, help="How long a chunk waits before the log says so.")
     room_deadline_s: float = duration(300.0, help="How long a room may go without progress before it fails here.")
+    room_deadline_cap: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1000, help="Limit of a room's life, in deadlines.")
+    room_tombstone_s: float = duration(300.0, help="How long a closed room answers and its id stays taken.")
     drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
 
     max_peers: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_RANKS, help="Decode ranks one rank may serve at once.")
-    max_rooms: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
+    max_rooms: int = setting(4096, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
+    max_tombstones: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 26, help="Rooms, live and closed, of one rank.")
+    max_chunks_per_room: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Chunks of one room.")
+    max_writes_in_flight: int = setting(4, kind=INTEGER, minimum=1, maximum=4096, help="Writes of one rank at the same time.")
+    max_write_failures: int = setting(
+        3, kind=INTEGER, minimum=1, maximum=1000, help="Failed writes before a chunk's room fails."
+    )
     max_engine_requests: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Engine requests in flight.")
 
     @property
@@ -82,6 +92,9 @@ class PrefillServiceConfig(Settings):
             found = f"{self.engine_socket} ({length} bytes)"
             expected = f"a socket path of at most {MAX_UNIX_PATH_BYTES} bytes"
             yield Problem(("runtime_dir", "prefill_id"), found, expected, "shorten it")
+        if self.max_tombstones < self.max_rooms:
+            found = f"{self.max_tombstones} tombstones for {self.max_rooms} rooms"
+            yield Problem(("max_tombstones", "max_rooms"), found, "a tombstone for every room")
         if len(self.decode_peers) > self.max_peers:
             found = f"{len(self.decode_peers)} peers and a limit of {self.max_peers}"
             yield Problem(("decode_peers", "max_peers"), found, "no more peers than the limit")

@@ -45,7 +45,7 @@ MAY_IMPORT = {
     "examples": {"protocol", "runtime", "decode_service", "prefill_service", "examples"},
 }
 
-MSGPACK_HOMES = {"protocol.codec", "runtime.engine_endpoint", "runtime.engine_client"}
+MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol"}
 ZMQ_HOMES = {
     "runtime.endpoint",
     "runtime.engine_client",
@@ -231,12 +231,13 @@ def test_every_module_has_its_unit_test(package: str) -> None:
 
 
 def test_every_unit_test_has_its_module() -> None:
-    """No unit test outlives the module that it is named after."""
+    """No unit test outlives its module: ``test_codec.py`` and ``test_codec_fuzz.py`` both stand beside ``codec.py``."""
     orphans = []
     for path in sorted((ROOT / "tests" / "unit").rglob("test_*.py")):
-        relative = path.relative_to(ROOT / "tests" / "unit")
-        if not (ROOT / relative.with_name(relative.name.removeprefix("test_"))).is_file():
-            orphans.append(str(relative))
+        folder = ROOT / path.parent.relative_to(ROOT / "tests" / "unit")
+        about = path.stem.removeprefix("test_")
+        if not any(about == module.stem or about.startswith(f"{module.stem}_") for module in folder.glob("*.py")):
+            orphans.append(str(path.relative_to(ROOT)))
     assert orphans == []
 
 
@@ -247,6 +248,25 @@ def test_dependencies_are_declared_and_used() -> None:
     imported = {top(used) for name, module in modules(*PRODUCT) for used in imports(name, module)}
     outside = {name for name in imported if name not in {*PRODUCT, *sys.stdlib_module_names}}
     assert {{"zmq": "pyzmq", "prometheus_client": "prometheus-client"}.get(name, name) for name in outside} == declared
+
+
+@pytest.mark.parametrize("service", list(SHELLS))
+def test_every_setting_is_read(service: str) -> None:
+    """No setting is a promise that nobody keeps: each is read by the service's shell or handed to its machine by name."""
+    config = ast.parse((ROOT / service / "config.py").read_text(encoding="utf-8"))
+    settings = {
+        node.target.id
+        for node in ast.walk(config)
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call)
+    }
+    # The machine's own reading of its settings does not count for the shell, but their declaration does.
+    machine = ast.parse((ROOT / service / "handler_settings.py").read_text(encoding="utf-8"))
+    read = {
+        node.target.id for node in ast.walk(machine) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+    }
+    shells = [config, *(module for name, module in modules(service) if is_shell(name))]
+    read |= {node.attr for module in shells for node in ast.walk(module) if isinstance(node, ast.Attribute)}
+    assert settings - read - {"log_level"} == set()
 
 
 def test_log_events_have_static_names() -> None:

@@ -1,10 +1,12 @@
 """The decode daemon's settings refuse what could not work, before anything is opened."""
 
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 from decode_service.config import DecodeServiceConfig, is_loopback
+from decode_service.handler_settings import DecodeHandlerSettings
 from runtime.settings import ConfigurationError, load
 
 
@@ -67,6 +69,20 @@ def test_lease_outlives_a_lost_heartbeat() -> None:
 def test_first_wait_is_not_above_the_longest() -> None:
     """A retry that would start above its limit is refused."""
     assert problem_fields(abort_retry_s="3") == [("abort_retry_s", "retry_limit_s")]
+
+
+def test_every_room_needs_a_tombstone() -> None:
+    """Fewer tombstones than rooms are refused: a closed room could be opened again under late messages."""
+    assert problem_fields(max_rooms="10", max_tombstones="9") == [("max_tombstones", "max_rooms")]
+
+
+def test_settings_are_the_machines() -> None:
+    """Each setting that the machine knows as well has the machine's name and the machine's default."""
+    config = DecodeServiceConfig()
+    defaults = {field.name: field.default for field in fields(DecodeHandlerSettings) if field.default is not MISSING}
+    shared = {name: value for name, value in defaults.items() if hasattr(config, name)}
+    assert {name: getattr(config, name) for name in shared} == shared
+    assert len(shared) >= 12
 
 
 def test_socket_path_fits_the_kernel() -> None:

@@ -1,10 +1,12 @@
 """The prefill daemon's settings name its ranks, groups and peers, and refuse what could not work."""
 
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import pytest
 
 from prefill_service.config import PrefillServiceConfig
+from prefill_service.handler_settings import PrefillHandlerSettings
 from runtime.settings import ConfigurationError, load
 
 
@@ -63,6 +65,20 @@ def test_more_peers_than_the_limit_are_refused() -> None:
 def test_first_wait_is_not_above_the_longest(timer: str) -> None:
     """A retry that would start above its limit is refused."""
     assert problem_fields(**{timer: "3"}) == [(timer, "retry_limit_s")]
+
+
+def test_every_room_needs_a_tombstone() -> None:
+    """Fewer tombstones than rooms are refused: a closed room could be opened again under late messages."""
+    assert problem_fields(max_rooms="10", max_tombstones="9") == [("max_tombstones", "max_rooms")]
+
+
+def test_settings_are_the_machines() -> None:
+    """Each setting that the machine knows as well has the machine's name and the machine's default."""
+    config = PrefillServiceConfig()
+    defaults = {field.name: field.default for field in fields(PrefillHandlerSettings) if field.default is not MISSING}
+    shared = {name: value for name, value in defaults.items() if hasattr(config, name)}
+    assert {name: getattr(config, name) for name in shared} == shared
+    assert len(shared) >= 15
 
 
 def test_socket_path_fits_the_kernel() -> None:
