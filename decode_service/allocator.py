@@ -17,7 +17,7 @@ Rules, and why:
                   0        tail                                   head     total_size
 """
 
-from collections import deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Oversized:
 
 
 class StagingAllocator:
-    """Grants contiguous regions of a ring of ``total_size`` bytes; every verb is O(1) amortised at any number of live grants."""
+    """Grants contiguous regions of a ring of ``total_size`` bytes; every verb is O(1) at any number of live grants."""
 
     def __init__(self, total_size: int) -> None:
         if total_size <= 0:
@@ -49,8 +49,8 @@ class StagingAllocator:
         self.total_size = total_size
         self.head = 0
         self.round = 0
-        self._live: dict[int, Allocation] = {}
-        self._order: deque[Allocation] = deque()
+        # In the order of granting. A plain dict would scan the holes that frees leave before its first entry.
+        self._live: OrderedDict[int, Allocation] = OrderedDict()
         self._next_id = 1
 
     def assign(self, n: int) -> Allocation | Oversized:
@@ -66,23 +66,21 @@ class StagingAllocator:
         self._next_id += 1
         self.head += n
         self._live[allocation.alloc_id] = allocation
-        self._order.append(allocation)
         return allocation
 
     def free(self, alloc_id: int) -> bool:
         """Take a region back. Unknown and repeated ids change nothing and return ``False``."""
         if self._live.pop(alloc_id, None) is None:
             return False
-        while self._order and self._order[0].alloc_id not in self._live:
-            self._order.popleft()
-        if not self._order:
+        if not self._live:
             self._restart()
         return True
 
     def get_watermark(self) -> Watermark:
         """The place of the oldest live grant, or of ``head`` if nothing is live."""
-        if self._order:
-            return Watermark(self._order[0].round, self._order[0].offset)
+        if self._live:
+            oldest = next(iter(self._live.values()))
+            return Watermark(oldest.round, oldest.offset)
         return Watermark(self.round, self.head)
 
     @property
@@ -92,7 +90,7 @@ class StagingAllocator:
 
     def oldest(self) -> int | None:
         """The ``alloc_id`` that pins the watermark, or ``None`` if nothing is live."""
-        return self._order[0].alloc_id if self._order else None
+        return next(iter(self._live), None)
 
     def _restart(self) -> None:
         self.round += 1

@@ -9,7 +9,7 @@
 then. A grant in ``SCATTERING`` may have begun to reach the pages, so unless a slice proves bad it can only end as consumed.
 """
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -129,7 +129,7 @@ class GrantTable:
 
     allocator: StagingAllocator
     _by_id: dict[int, Grant] = field(default_factory=dict)
-    _unready: deque[Grant] = field(default_factory=deque)
+    _unready: OrderedDict[int, Grant] = field(default_factory=OrderedDict)
 
     def open(self, room: Room, chunk: int, slots: dict[WriterKey, WriterSlot], now: float) -> Grant | Oversized:
         """Assign a region for all slots together."""
@@ -139,7 +139,7 @@ class GrantTable:
             return allocation
         grant = Grant(allocation, num_bytes, room, chunk, slots, now)
         self._by_id[grant.alloc_id] = grant
-        self._unready.append(grant)
+        self._unready[grant.alloc_id] = grant
         return grant
 
     def end(self, grant: Grant) -> None:
@@ -147,6 +147,7 @@ class GrantTable:
         assert not grant.ended and all(slot.quiet and slot.copies == 0 for slot in grant.slots.values())
         grant.ended = True
         del self._by_id[grant.alloc_id]
+        self._unready.pop(grant.alloc_id, None)
         freed = self.allocator.free(grant.alloc_id)
         assert freed
 
@@ -154,13 +155,12 @@ class GrantTable:
         """Grants that the true watermark lets pass since the last call. Readiness follows the order of granting."""
         watermark = self.allocator.get_watermark()
         while self._unready:
-            grant = self._unready[0]
-            if not grant.ended and not is_watermark_ready(watermark, grant.allocation.round, grant.end):
+            grant = next(iter(self._unready.values()))
+            if not is_watermark_ready(watermark, grant.allocation.round, grant.end):
                 return
-            self._unready.popleft()
-            if not grant.ended:
-                grant.ready = True
-                yield grant
+            del self._unready[grant.alloc_id]
+            grant.ready = True
+            yield grant
 
     def get(self, alloc_id: int) -> Grant | None:
         """The live grant of that id."""
