@@ -2,10 +2,10 @@
 
 Rules, and why:
 
-1. A grant is contiguous. One that does not fit between ``head`` and the end of the ring moves whole to offset 0 of the next round,
-   so that a writer needs one address and a reader one view.
-2. ``assign`` never waits. It overcommits: rounds far ahead may be granted, and the writer's gate holds each write back until the
-   watermark proves its place empty. Safety is therefore one comparison (``protocol/watermark.py``) and not a lock.
+1. A grant is contiguous. One that does not fit between ``head`` and the end of the ring moves whole to offset 0 of the next
+   round, so that a writer needs one address and a reader one view.
+2. ``assign`` never waits. It overcommits: rounds far ahead may be granted, and the writer's gate holds each write back until
+   the watermark proves its place empty. Safety is therefore one comparison (``protocol/watermark.py``) and not a lock.
 3. The watermark is derived from the oldest live grant and from nothing else, so it cannot disagree with what is live.
 4. When the last live grant is freed the ring restarts: round + 1, head 0. A parked head would make a grant wait for bytes that
    nobody holds: with 100 bytes, 60 granted and freed, a grant of 70 starts at offset 0 of the next round and would wait for a

@@ -1,8 +1,8 @@
 """How things end: grants by proof, sessions by fencing, rooms by failure. Nothing here frees memory on a guess.
 
-Releasing a grant early needs proof, from every writer that was told ``granted``, that it will not write any more: its ``CHUNK_READY``,
-its ``ABORT_ACK``, its orderly departure, the kernel's word that its processes are gone, or a plane on which this side does all the
-writing. A lease is never proof: it only decides whom we stop listening to.
+Releasing a grant early needs proof, from every writer that was told ``granted``, that it will not write any more: its
+``CHUNK_READY``, its ``ABORT_ACK``, its orderly departure, the kernel's word that its processes are gone, or a plane on which
+this side does all the writing. A lease is never proof: it only decides whom we stop listening to.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,9 @@ class Closing:
 
     def finish_room(self, room: Room) -> None:
         """Every token is scattered: the pages belong to the engine again."""
-        assert room.remaining == 0 and room.copies == 0 and room.end is None
+        assert room.remaining == 0
+        assert room.copies == 0
+        assert room.end is None
         room.end = RoomEnd()
         self.state.timers.cancel(TimerKey(TimerKind.ROOM, room=room.id))
         self._bury(room, room.end)
@@ -70,14 +72,19 @@ class Closing:
                 chunk.asked.clear()
         self.try_release(grant)
 
+    def taint_grant(self, grant: Grant, reason: str) -> None:
+        """Close a grant into which a failed write may still land, for as long as the region lives; its chunk gets another."""
+        grant.tainted = True
+        self.close_grant(grant, reason)
+        self._detach(grant)
+
     def try_release(self, grant: Grant) -> None:
         """Free a closed grant if no writer and no copy of ours can touch it."""
         if grant.ended or not grant.is_releasable:
             return
         self.state.counters["grants_released"] += 1
         self.end_grant(grant)
-        if (chunk := grant.room.chunks.get(grant.chunk)) is not None and chunk.grant is grant:
-            chunk.grant = None
+        self._detach(grant)
         self.state.watermark_moved()
 
     def end_grant(self, grant: Grant) -> None:
@@ -91,9 +98,12 @@ class Closing:
         """It is proven that this session writes no more (into that room, or at all)."""
         for grant in tuple(session.unwritten.values()):
             if room_id is None or grant.room.id == room_id:
-                grant.slots[session.writer].proven = True
-                self.no_longer_unwritten(session, grant)
-                self.close_grant(grant, "writer ended its writes")
+                self._prove_slot(session, grant)
+        self._forget_if_quiet(session)
+
+    def prove_grant_quiet(self, session: Session, grant: Grant) -> None:
+        """It is proven that this session writes no more into that grant."""
+        self._prove_slot(session, grant)
         self._forget_if_quiet(session)
 
     def end_session(self, session: Session, reason: str, *, quiet: bool, life_over: bool) -> None:
@@ -140,11 +150,26 @@ class Closing:
         self.prove_quiet(session, room_id)
 
     def retry_abort(self, session_id: str, room_id: str) -> None:
-        """The ack did not come in time: send the same ``ABORT`` again."""
+        """The ack did not come in time: send the same ``ABORT`` again, while its proof or the room's end matters to anyone."""
         session, pending = self.state.sessions.get(session_id), self._aborts.get((session_id, room_id))
         if session is None or pending is None:
             return
-        self._send_abort(session, room_id, pending)
+        remembered = self.state.rooms.live(room_id) is not None or self.state.rooms.over(room_id) is not None
+        if remembered or any(grant.room.id == room_id for grant in session.unwritten.values()):
+            self._send_abort(session, room_id, pending)
+        else:
+            self._end_abort(session_id, room_id)
+
+    def _prove_slot(self, session: Session, grant: Grant) -> None:
+        grant.slots[session.writer].proven = True
+        self.no_longer_unwritten(session, grant)
+        self.close_grant(grant, "writer ended its writes")
+
+    def _detach(self, grant: Grant) -> None:
+        """The chunk may be granted another region; a room that is over has no chunks."""
+        chunk = grant.room.chunks.get(grant.chunk)
+        if chunk is not None and chunk.grant is grant:
+            chunk.grant = None
 
     def _writers_of(self, room: Room) -> list[Session]:
         if room.writers:
@@ -181,6 +206,13 @@ class Closing:
                 session.open_chunks.difference_update((room.id, chunk) for chunk in room.chunks)
         room.chunks.clear()
         self.state.rooms.bury(room, end, self.state.now)
+
+    def fail_rooms_of_other_lives(self, session: Session) -> None:
+        """This session's writer lives anew, so what a former life had begun will never be finished: its pages are gone."""
+        for room in self.state.rooms:
+            life = room.lives.get(session.writer, session.incarnation) if room.group == session.group else session.incarnation
+            if life != session.incarnation:
+                self.fail_room(room, "prefill_gone", f"a newer life of {session.request.prefill_id!r} subscribed")
 
     def _drop_requests(self, session: Session) -> None:
         for room_id, index in session.open_chunks:

@@ -1,16 +1,16 @@
-"""From arrived bytes to consumed grant: pieces on two-sided planes, ``CHUNK_READY``, verification and scatter, ``CHUNK_DONE``.
+"""From a writer's word to a consumed grant: ``CHUNK_READY``, verification and scatter, ``CHUNK_DONE``.
 
-``CHUNK_READY(alloc_id, attempt)`` is a writer's word that it will not write this grant again; only our ``rejected`` for that same
-attempt takes it back. So an attempt that was accepted is never rejected later, lower attempts are answered from the record, and a
-chunk is scattered once, after all its distinct writers, from verified bytes.
+``CHUNK_READY(alloc_id, attempt)`` is a writer's word that it will not write this grant again; only our ``rejected`` for that
+same attempt takes it back. So an attempt that was accepted is never rejected later, lower attempts are answered from the
+record, and a chunk is scattered once, after all its distinct writers, from verified bytes.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from decode_service.closing import Closing
 from decode_service.grants import Grant, GrantState, WriterSlot
-from decode_service.outputs import CopyPiece, ReadySlice, ScatterChunk
-from decode_service.rooms import Room
+from decode_service.outputs import ReadySlice, ScatterChunk
+from decode_service.pieces import Pieces
 from decode_service.sessions import Session
 from decode_service.state import DecodeState
 from protocol.layout import WriterKey
@@ -24,35 +24,19 @@ CODE_MISSING_BYTES = "missing_bytes"
 
 @dataclass(slots=True, eq=False)
 class Completing:
-    """Takes bytes and words from writers until a grant is consumed."""
+    """Takes words from writers until a grant is consumed."""
 
     state: DecodeState
     closing: Closing
-    _copies: dict[int, tuple[Grant, WriterSlot]] = field(default_factory=dict)
-    _next_copy_id: int = 1
+    pieces: Pieces
 
     def piece_arrived(self, session: Session, piece: DataPiece, payload_bytes: int) -> None:
-        """Let a piece into the ring only if its session, grant, slice and attempt all say so; count every other."""
-        grant = self.state.grants.get(piece.alloc_id)
-        slot = grant.slots.get(session.writer) if grant is not None else None
-        problem = (
-            "no_grant" if grant is None or slot is None else self._piece_problem(session, grant, slot, piece, payload_bytes)
-        )
-        if grant is None or slot is None or problem:
-            self.state.counters[f"pieces_refused_{problem}"] += 1
-            return
-        slot.pieces |= 1 << self._piece_index(session, piece)
-        slot.copies += 1
-        grant.room.copies += 1
-        self._copies[self._next_copy_id] = (grant, slot)
-        offset = grant.allocation.offset + slot.offset + piece.offset
-        self.state.emit(CopyPiece(self._next_copy_id, offset, piece.num_bytes))
-        self._next_copy_id += 1
+        """Judge the header of a piece; nothing is copied unless it may be."""
+        self.pieces.arrived(session, piece, payload_bytes)
 
     def piece_copied(self, copy_id: int) -> None:
         """A copy of ours into the ring has ended; the word that waited for it may be judged now."""
-        grant, slot = self._copies.pop(copy_id)
-        slot.copies -= 1
+        grant, slot = self.pieces.copied(copy_id)
         if slot.copies == 0 and (claimed := slot.claimed) is not None:
             slot.claimed = None
             self._judge(grant, slot, claimed)
@@ -77,28 +61,36 @@ class Completing:
             self._judge(grant, slot, message)
 
     def ready_from_fenced(self, session: Session, message: ChunkReady) -> None:
-        """A fenced session's word is proof that it is quiet, and nothing more."""
-        grant = self.state.grants.get(message.alloc_id)
-        slot = grant.slots.get(session.writer) if grant is not None else None
-        if grant is not None and slot is not None and self._concerns(grant, slot, session, message):
-            slot.proven = True
-            self.closing.no_longer_unwritten(session, grant)
-            self.closing.close_grant(grant, "writer fenced")
-
-    def write_failed(self, session: Session, message: WriteFailed) -> None:
-        """A one-sided write ended without completion. Its bytes may still land, so the grant closes without proof."""
+        """A fenced session's word about its current attempt is proof that it is quiet in that grant, and nothing more."""
         grant = self.state.grants.get(message.alloc_id)
         slot = grant.slots.get(session.writer) if grant is not None else None
         if grant is None or slot is None or not self._concerns(grant, slot, session, message):
             return
+        # A rejected attempt may have been followed by another, which runs now: the old word is no longer true.
+        if message.attempt == slot.rejected + 1 and not slot.quiet:
+            self.closing.prove_grant_quiet(session, grant)
+
+    def write_failed(self, session: Session, message: WriteFailed) -> None:
+        """A one-sided write ended without completion. Its bytes may still land, so no proof will ever free that grant.
+
+        The session that says so may be a later one of the same life than the one that wrote. A writer whose word was accepted
+        has no write left that could fail, and on a two-sided plane it has none at all.
+        """
+        grant = self.state.grants.get(message.alloc_id)
+        slot = grant.slots.get(session.writer) if grant is not None else None
+        if grant is None or slot is None or (grant.room.id, grant.chunk) != (message.room, message.chunk):
+            return
+        if session.two_sided or slot.ready is not None or not self._same_life(slot, session):
+            self.state.counters["writes_failed_ignored"] += 1
+            return
         self.state.counters["writes_failed"] += 1
-        grant.tainted = True
-        self.closing.close_grant(grant, f"a write of {session.request.prefill_id!r} failed: {message.reason}")
+        self.closing.taint_grant(grant, f"a write of {session.request.prefill_id!r} failed: {message.reason}")
 
     def scatter_finished(self, alloc_id: int, bad_writers: tuple[WriterKey, ...]) -> None:
         """The worker has verified the slices, and if all were right the chunk is in its pages."""
         grant = self.state.grants.get(alloc_id)
-        assert grant is not None and grant.scatter_running
+        assert grant is not None
+        assert grant.scatter_running
         grant.scatter_running = False
         if bad_writers:
             self._slices_bad(grant, bad_writers)
@@ -111,15 +103,23 @@ class Completing:
     def scatter_failed(self, alloc_id: int, message: str) -> None:
         """The worker could not do its job: our fault, not a writer's, so the room fails and the grant closes."""
         grant = self.state.grants.get(alloc_id)
-        assert grant is not None and grant.scatter_running
+        assert grant is not None
+        assert grant.scatter_running
         grant.scatter_running = False
         grant.state = GrantState.OPEN
         self.closing.fail_room(grant.room, "scatter_failed", message)
         self.closing.close_grant(grant, "scatter failed")
         self.closing.copy_ended(grant.room)
 
-    def _concerns(self, grant: Grant, slot: WriterSlot, session: Session, message: ChunkReady | WriteFailed) -> bool:
+    def _concerns(self, grant: Grant, slot: WriterSlot, session: Session, message: ChunkReady) -> bool:
         return slot.session == session.id and (grant.room.id, grant.chunk) == (message.room, message.chunk)
+
+    def _same_life(self, slot: WriterSlot, session: Session) -> bool:
+        wrote = self.state.sessions.get(slot.session)
+        return wrote is not None and (wrote.request.prefill_id, wrote.incarnation) == (
+            session.request.prefill_id,
+            session.incarnation,
+        )
 
     def _judge(self, grant: Grant, slot: WriterSlot, message: ChunkReady) -> None:
         session = self.state.sessions.get(slot.session)
@@ -127,14 +127,19 @@ class Completing:
         if problem and grant.state is GrantState.OPEN and session is not None and not session.fenced:
             self._reject_all(grant, {slot.layout.writer: message}, problem)
             return
-        slot.ready = message
-        if session is not None:
-            self.closing.no_longer_unwritten(session, grant)
+        self._accept(grant, slot, message)
         if grant.state is GrantState.CLOSED:
             self._answer_slot(slot, message, DoneStatus.STALE)
             self.closing.try_release(grant)
         elif all(other.ready is not None for other in grant.slots.values()):
             self._scatter(grant)
+
+    def _accept(self, grant: Grant, slot: WriterSlot, message: ChunkReady) -> None:
+        """The writer's word stands: it will not write this grant again."""
+        slot.ready = message
+        session = self.state.sessions.get(slot.session)
+        if session is not None:
+            self.closing.no_longer_unwritten(session, grant)
 
     def _ready_problem(self, slot: WriterSlot, session: Session | None, message: ChunkReady) -> str:
         if message.num_bytes != slot.num_bytes:
@@ -143,7 +148,7 @@ class Completing:
             return ""
         if message.checksum is None and "xxh3" in session.answer.features:
             return CODE_CHECKSUM_ABSENT
-        if session.two_sided and slot.pieces != self._all_pieces(session, slot):
+        if session.two_sided and not self.pieces.all_arrived(session, slot):
             return CODE_MISSING_BYTES
         return ""
 
@@ -193,11 +198,11 @@ class Completing:
 
     def _reject_all(self, grant: Grant, words: dict[WriterKey, ChunkReady], code: str) -> None:
         chunk = grant.room.chunks[grant.chunk]
-        # Pieces that a broken connection lost are no sign of corruption: any number of losses may heal, up to the room's deadline.
+        # Pieces that a broken connection lost are no sign of corruption: any number may heal, up to the room's deadline.
         chunk.rewrites += code != CODE_MISSING_BYTES
         if chunk.rewrites > self.state.settings.max_rewrites:
             for writer, word in words.items():
-                grant.slots[writer].ready = word
+                self._accept(grant, grant.slots[writer], word)
             text = f"chunk {grant.chunk} was rejected {chunk.rewrites} times, last for {code!r}"
             self.closing.fail_room(grant.room, "corrupt", text)
             return
@@ -221,7 +226,7 @@ class Completing:
 
     def _answer_from_record(self, session: Session, message: ChunkReady) -> None:
         room, end = self.state.rooms.live(message.room), self.state.rooms.over(message.room)
-        scattered = room is not None and message.chunk < len(room.scattered) and room.scattered[message.chunk]
+        scattered = room is not None and 0 <= message.chunk < len(room.scattered) and room.scattered[message.chunk]
         if scattered or (end is not None and end.done):
             self._answer(session, message, DoneStatus.SCATTERED)
         else:
@@ -237,24 +242,3 @@ class Completing:
             session,
             ChunkDone(session.id, message.room, message.chunk, message.alloc_id, message.attempt, status, code),
         )
-
-    def _piece_problem(self, session: Session, grant: Grant, slot: WriterSlot, piece: DataPiece, payload_bytes: int) -> str:
-        size = self.state.settings.offer(session.answer.plane).piece_bytes
-        if not session.two_sided or slot.session != session.id or (grant.room.id, grant.chunk) != (piece.room, piece.chunk):
-            return "not_its_grant"
-        if grant.state is not GrantState.OPEN or not grant.ready or slot.quiet or slot.claimed is not None:
-            return "grant_closed"
-        if piece.attempt != slot.rejected + 1:
-            return "attempt"
-        if piece.offset % size or piece.offset >= slot.num_bytes:
-            return "offset"
-        if not piece.num_bytes == payload_bytes == min(size, slot.num_bytes - piece.offset):
-            return "size"
-        return "repeated" if slot.pieces >> (piece.offset // size) & 1 else ""
-
-    def _piece_index(self, session: Session, piece: DataPiece) -> int:
-        return piece.offset // self.state.settings.offer(session.answer.plane).piece_bytes
-
-    def _all_pieces(self, session: Session, slot: WriterSlot) -> int:
-        size = self.state.settings.offer(session.answer.plane).piece_bytes
-        return (1 << -(-slot.num_bytes // size)) - 1

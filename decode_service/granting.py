@@ -1,7 +1,7 @@
 """``STAGING_REQ``: who may have a place in the ring, and when.
 
-A grant is *late*: it is assigned when the last expected writer has asked, and a writer asks only once its bytes exist. So the oldest
-grant never waits for a computation or for somebody who has not shown up, and the ring holds only what is being moved.
+A grant is *late*: it is assigned when the last expected writer has asked, and a writer asks only once its bytes exist. So the
+oldest grant never waits for a computation or for somebody who has not shown up, and the ring holds only what is being moved.
 
 A request is idempotent by (room, chunk, writer): any number of repeats, one grant.
 """

@@ -5,8 +5,9 @@
       |                            +--a slice is bad--> OPEN (that writer writes again)
       +--room failed, writer fenced--> CLOSED --every told writer quiet, no copy of ours runs--> ended (released)
 
-``CLOSED`` is final: nobody may join, nothing is scattered. It ends only on proof, never on a guess, and pins the watermark until
-then. A grant in ``SCATTERING`` may have begun to reach the pages, so unless a slice proves bad it can only end as consumed.
+``CLOSED`` is final: nobody may join, nothing is scattered. It ends only on proof, never on a guess, and pins the watermark
+until then. A grant in ``SCATTERING`` may have begun to reach the pages, so unless a slice proves bad it can only end as
+consumed.
 """
 
 from collections import OrderedDict
@@ -75,7 +76,7 @@ class Grant:
     ready: bool = False
     """Whether the true watermark lets it be written."""
     tainted: bool = False
-    """A one-sided write failed: its bytes may land at any time, so no word of its writer is proof. Ends only with the region."""
+    """A one-sided write failed: its bytes may land at any time, so no word is proof. Ends only with the region."""
     ended: bool = False
     scatter_running: bool = False
 
@@ -144,7 +145,8 @@ class GrantTable:
 
     def end(self, grant: Grant) -> None:
         """Free the region: it was consumed, or released on proof."""
-        assert not grant.ended and all(slot.quiet and slot.copies == 0 for slot in grant.slots.values())
+        assert not grant.ended
+        assert all(slot.quiet and slot.copies == 0 for slot in grant.slots.values())
         grant.ended = True
         del self._by_id[grant.alloc_id]
         self._unready.pop(grant.alloc_id, None)

@@ -1,55 +1,42 @@
 """One decode rank as a pure machine: messages and events in, outputs out, time as an argument.
 
-Laws: a verb never blocks, never raises for anything a peer did, and returns everything it wants done. ``now`` never falls between two
-calls. The caller reads its sockets until they are empty before ``tick``, so that a process that was itself stopped hears what its
-peers said meanwhile before it judges their silence.
+Laws: a verb never blocks, never raises for anything a peer did, and returns everything it wants done. ``now`` never falls
+between two calls. The caller reads its sockets until they are empty before ``tick``, so that a process that was itself stopped
+hears what its peers said meanwhile before it judges their silence.
 
     receive, receive_data ---> |            | ---> Send, CopyPiece, ScatterChunk
     piece_copied, scatter_... -> |  handler   | ---> RoomDone, RoomFailed
     register_room, abort_room -> |            | ---> ProbeQuiet, SessionClosed
     tick(now) <--- next_deadline()
 
-The parts: ``subscribing`` (sessions), ``granting`` (requests), ``completing`` (bytes and verdicts), ``closing`` (every early end).
+The parts: ``subscribing`` (sessions), ``hearing`` (who speaks), ``granting`` (requests), ``completing`` (bytes and verdicts),
+``closing`` (every early end), ``watching`` (deadlines).
 """
 
 from random import Random
-from typing import assert_never
 
 from decode_service.allocator import StagingAllocator
 from decode_service.closing import Closing
 from decode_service.completing import Completing
 from decode_service.fanout import WatermarkFanout
-from decode_service.grants import GrantTable
 from decode_service.granting import Granting
+from decode_service.grants import GrantTable
 from decode_service.handler_settings import DecodeHandlerSettings
-from decode_service.outputs import Output, Send
+from decode_service.hearing import Hearing
+from decode_service.outputs import Output
 from decode_service.parking import Parking
+from decode_service.pieces import Pieces
 from decode_service.rooms import Room, RoomEnd, RoomRefused, RoomTable
-from decode_service.sessions import Session, SessionTable
+from decode_service.sessions import SessionTable
 from decode_service.snapshot import take_snapshot
 from decode_service.state import DecodeState, TimerKey, TimerKind
 from decode_service.subscribing import Subscribing
+from decode_service.watching import Watching
 from protocol.errors import RemoteProtocolError
+from protocol.identifiers import ID_EXPECTED, is_id
 from protocol.layout import PageRun, WriterKey
 from protocol.limits import MAX_ROOM_TOKENS
-from protocol.messages import (
-    Abort,
-    AbortAck,
-    ChunkReady,
-    DataPiece,
-    Error,
-    ErrorCode,
-    Goodbye,
-    Heartbeat,
-    HeartbeatAck,
-    StagingReq,
-    Subscribe,
-    ToDecode,
-    ToPrefill,
-    Unsubscribe,
-    WatermarkUpdate,
-    WriteFailed,
-)
+from protocol.messages import DataPiece, Goodbye, Subscribe, ToDecode, ToPrefill, WatermarkUpdate
 
 
 class DecodeStagingHandler:
@@ -74,8 +61,10 @@ class DecodeStagingHandler:
         )
         self._closing = Closing(self.state)
         self._granting = Granting(self.state, self._closing)
-        self._completing = Completing(self.state, self._closing)
+        self._completing = Completing(self.state, self._closing, Pieces(self.state))
         self._subscribing = Subscribing(self.state, self._closing)
+        self._hearing = Hearing(self.state, self._closing, self._granting, self._completing)
+        self._watching = Watching(self.state, self._closing, self._granting)
 
     # ---- what peers say -------------------------------------------------------------------------------------------------
 
@@ -84,32 +73,20 @@ class DecodeStagingHandler:
         self._at(now)
         if isinstance(message, Subscribe):
             self._subscribing.subscribe(route, message)
-            return self._collect()
-        session = self.state.sessions.current(message.session)
-        if session is None:
-            self._hear_stranger(route, message)
         else:
-            self._hear(session, route)
-            self._dispatch(session, message)
+            self._hearing.hear(route, message)
         return self._collect()
 
     def receive_data(self, piece: DataPiece, payload_bytes: int, now: float) -> tuple[Output, ...]:
         """Judge the header of a piece *before* its payload touches the ring: a ``CopyPiece``, or nothing."""
         self._at(now)
-        session = self.state.sessions.current(piece.session)
-        if session is None:
-            self.state.counters["pieces_refused_session"] += 1
-        else:
-            self._hear(session, b"")
-            self._completing.piece_arrived(session, piece, payload_bytes)
+        self._hearing.hear_piece(piece, payload_bytes)
         return self._collect()
 
     def receive_error(self, route: bytes, error: RemoteProtocolError, now: float) -> tuple[Output, ...]:
         """Something undecodable came from ``route``: answer if it claims a session that lives."""
         self._at(now)
-        self.state.counters[f"malformed_{error.code}"] += 1
-        if error.session is not None and self.state.sessions.current(error.session) is not None and route:
-            self.state.emit(Send(route, Error(error.session, ErrorCode.MALFORMED, str(error)[:512], error.field[:64])))
+        self._hearing.hear_noise(route, error)
         return self._collect()
 
     # ---- what the shell reports -----------------------------------------------------------------------------------------
@@ -144,7 +121,13 @@ class DecodeStagingHandler:
             self._closing.prove_quiet(session)
         return self._collect()
 
-    def send_failed(self, route: bytes, message: ToPrefill, reason: str, now: float) -> tuple[Output, ...]:
+    def send_failed(
+        self,
+        route: bytes,  # noqa: ARG002 - a watermark is owed to its session, wherever that is by now
+        message: ToPrefill,
+        reason: str,
+        now: float,
+    ) -> tuple[Output, ...]:
         """A ``Send`` would have blocked or had nobody to go to. Only watermarks need help: all else is asked for again."""
         self._at(now)
         self.state.counters[f"sends_failed_{reason}"] += 1
@@ -161,20 +144,22 @@ class DecodeStagingHandler:
         self._at(now)
         if self.state.draining:
             raise RoomRefused("draining", "this decode rank is draining and takes no new rooms")
+        if not is_id(room_id):
+            raise RoomRefused("invalid", f"room: expected {ID_EXPECTED}")
         if not 0 < num_tokens <= MAX_ROOM_TOKENS:
             raise RoomRefused("invalid", f"num_tokens: expected 1 to {MAX_ROOM_TOKENS}, got {num_tokens}")
         deadline = self.settings.room_deadline_s if deadline_s is None else deadline_s
         room = Room(room_id, group, num_tokens, self.settings.chunk_tokens, destination, deadline, now)
         self.state.rooms.add(room)
         self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), now + deadline * self.settings.room_deadline_cap)
-        reason = self.state.parking.early_abort(room_id, now)
+        reason = self.state.parking.early_abort(room_id, group, now)
         if reason is not None:
             self._closing.fail_room(room, "aborted_by_prefill", reason)
         self._granting.room_registered(room)
         return self._collect()
 
     def abort_room(self, room_id: str, reason: str, now: float) -> tuple[Output, ...]:
-        """Fail a live room at the engine's wish. Raises ``RoomRefused`` if no such room is known; one that is over stays as it is."""
+        """Fail a live room at the engine's wish; one that is over stays as it is. Raises ``RoomRefused`` for an unknown one."""
         self._at(now)
         room = self.state.rooms.live(room_id)
         if room is not None:
@@ -202,7 +187,7 @@ class DecodeStagingHandler:
         """Do everything that is due. Call it with empty sockets."""
         self._at(now)
         for key in self.state.timers.pop_due(now):
-            self._due(key)
+            self._watching.due(key)
         self.state.rooms.forget_old(now)
         return self._collect()
 
@@ -254,120 +239,3 @@ class DecodeStagingHandler:
             self.state.send_watermark(session_id)
         out, self.state.out = tuple(self.state.out), []
         return out
-
-    def _hear(self, session: Session, route: bytes) -> None:
-        session.last_received = self.state.now
-        self.state.fanout.heard_from(session.id)
-        if route:
-            self.state.routes[session.id] = route
-
-    def _hear_stranger(self, route: bytes, message: ToDecode) -> None:
-        """Somebody speaks with a session that is not current: take proof if it is proof, and say that the session is over."""
-        assert not isinstance(message, Subscribe)
-        session = self.state.sessions.get(message.session)
-        if session is not None:
-            self._take_proof(session, message)
-        if route and not isinstance(message, AbortAck | Unsubscribe):
-            self.state.counters["unknown_session"] += 1
-            text = "this session is not current; subscribe again"
-            self.state.emit(Send(route, Error(message.session, ErrorCode.UNKNOWN_SESSION, text, type(message).__name__)))
-
-    def _take_proof(self, session: Session, message: ToDecode) -> None:
-        match message:
-            case AbortAck():
-                self._closing.abort_acknowledged(session, message.room, message.abort_id)
-            case ChunkReady():
-                self._completing.ready_from_fenced(session, message)
-            case Unsubscribe():
-                self._closing.prove_quiet(session)
-            case Abort():
-                self._closing.prove_quiet(session, message.room)
-
-    def _dispatch(self, session: Session, message: ToDecode) -> None:
-        match message:
-            case StagingReq():
-                self._granting.request(session, message)
-            case ChunkReady():
-                self._completing.chunk_ready(session, message)
-            case Heartbeat():
-                self._answer_heartbeat(session, message)
-            case Abort():
-                self._aborted_by(session, message)
-            case AbortAck():
-                self._closing.abort_acknowledged(session, message.room, message.abort_id)
-            case Unsubscribe():
-                self._closing.end_session(session, f"it left: {message.reason}", quiet=True, life_over=True)
-            case WriteFailed():
-                self._completing.write_failed(session, message)
-            case Subscribe():
-                raise AssertionError("a SUBSCRIBE has no session")
-            case _:
-                assert_never(message)
-
-    def _answer_heartbeat(self, session: Session, message: Heartbeat) -> None:
-        session.seen, session.blocked = message.seen, message.blocked
-        self.state.send(session, HeartbeatAck(session.id, message.seq))
-        self.state.send_watermark(session.id)
-
-    def _aborted_by(self, session: Session, message: Abort) -> None:
-        """A prefill gave a room up, and by saying so proves that its writes into it have ended."""
-        self.state.send(session, AbortAck(session.id, message.room, message.abort_id))
-        room = self.state.rooms.live(message.room)
-        if room is not None and room.group == session.group:
-            self._closing.fail_room(room, "aborted_by_prefill", message.reason)
-        elif room is None and self.state.rooms.over(message.room) is None:
-            self.state.parking.abort_early(message.room, message.reason, self.state.now + self.settings.park_s)
-        self._closing.prove_quiet(session, message.room)
-
-    def _due(self, key: TimerKey) -> None:
-        match key.kind:
-            case TimerKind.LEASE:
-                self._check_lease(key.session)
-            case TimerKind.QUIET:
-                self._check_quiet(key.session)
-            case TimerKind.ABORT:
-                self._closing.retry_abort(key.session, key.room)
-            case TimerKind.PARK:
-                self._granting.park_expired(key.session, key.room, key.chunk)
-            case TimerKind.ROOM:
-                self._check_room(key.room)
-            case _:
-                assert_never(key.kind)
-
-    def _check_lease(self, session_id: str) -> None:
-        """Fence a session that was silent for too long; before that, ask the plane whether a silent one is dead."""
-        session = self.state.sessions.current(session_id)
-        if session is None:
-            return
-        silent_s = self.state.now - session.last_received
-        fence_after_s = self.settings.lease_s + self.settings.grace_s
-        if silent_s >= fence_after_s:
-            self._closing.end_session(session, f"silent for {silent_s:.1f} s", quiet=False, life_over=False)
-            return
-        if silent_s >= 2 * self.settings.heartbeat_s and not session.two_sided:
-            self._closing.probe_process(session)
-        step = max(2 * self.settings.heartbeat_s - silent_s, self.settings.heartbeat_s)
-        at = min(self.state.now + step, session.last_received + fence_after_s)
-        self.state.timers.set(TimerKey(TimerKind.LEASE, session_id), at)
-
-    def _check_quiet(self, session_id: str) -> None:
-        session = self.state.sessions.get(session_id)
-        if session is not None and session.fenced:
-            self._closing.probe_quiet(session)
-
-    def _check_room(self, room_id: str) -> None:
-        """Fail a room whose own time is used up, or that has lived longer than any room may."""
-        room = self.state.rooms.live(room_id)
-        if room is None or room.end is not None:
-            return
-        cap = room.registered_at + room.deadline_s * self.settings.room_deadline_cap
-        used_s = room.clock.read(self.state.run_time)
-        if self.state.now >= cap or used_s >= room.deadline_s:
-            self._closing.fail_room(room, "deadline", self._late_text(room, used_s))
-            return
-        at = min(cap, self.state.now + max(room.deadline_s - used_s, self.settings.watch_s))
-        self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), at)
-
-    def _late_text(self, room: Room, used_s: float) -> str:
-        arrived = len(room.scattered) - room.remaining
-        return f"{arrived} of {len(room.scattered)} chunks arrived in {used_s:.1f} s (deadline {room.deadline_s:g} s)"

@@ -1,6 +1,7 @@
 """What arrived before its room did: requests that wait for the engine to register, and aborts of rooms nobody knows yet.
 
-Everything here is bounded and short-lived: requests die with their session or after ``park_s``, early aborts after the same time.
+Everything here is bounded and short-lived: requests die with their session or after ``park_s``, early aborts after the same
+time.
 """
 
 from collections import OrderedDict
@@ -9,12 +10,12 @@ from protocol.messages import StagingReq
 
 
 class Parking:
-    """Parked requests by session and by room, and the reasons of early aborts by room."""
+    """Parked requests by session and by room, and the reasons of early aborts by room and group."""
 
     def __init__(self, max_per_session: int, max_early_aborts: int) -> None:
         self._by_session: dict[str, dict[tuple[str, int], StagingReq]] = {}
         self._by_room: dict[str, dict[tuple[str, int], None]] = {}
-        self._aborted: OrderedDict[str, tuple[str, float]] = OrderedDict()
+        self._aborted: OrderedDict[tuple[str, str], tuple[str, float]] = OrderedDict()
         self._max_per_session = max_per_session
         self._max_early_aborts = max_early_aborts
 
@@ -50,16 +51,16 @@ class Parking:
             _discard(self._by_room, room, (session, chunk))
         return list(dropped.values())
 
-    def abort_early(self, room: str, reason: str, until: float) -> None:
-        """Remember that a prefill gave up a room that is not registered yet."""
-        self._aborted[room] = (reason, until)
-        self._aborted.move_to_end(room)
+    def abort_early(self, room: str, group: str, reason: str, until: float) -> None:
+        """Remember that a prefill of this group gave up a room that is not registered yet."""
+        self._aborted[room, group] = (reason, until)
+        self._aborted.move_to_end((room, group))
         while len(self._aborted) > self._max_early_aborts:
             self._aborted.popitem(last=False)
 
-    def early_abort(self, room: str, now: float) -> str | None:
-        """Why a prefill gave this room up before it was registered, if it did so lately; forgets it."""
-        reason, until = self._aborted.pop(room, ("", 0.0))
+    def early_abort(self, room: str, group: str, now: float) -> str | None:
+        """Why this group gave the room up before it was registered, if it did so lately; forgets it."""
+        reason, until = self._aborted.pop((room, group), ("", now))
         return reason if until > now else None
 
     def __len__(self) -> int:

@@ -1,7 +1,8 @@
 """Rooms: what each request's KV transfer into this decode rank still needs, and what is remembered when it is over.
 
-A room lives from ``register_room`` until every token is scattered (done) or it fails. Failed is sticky. A room that is over leaves one
-tombstone, so that a late or repeated message is answered from the record and a reused id is refused while such messages may exist.
+A room lives from ``register_room`` until every token is scattered (done) or it fails. Failed is sticky. A room that is over
+leaves one tombstone, so that a late or repeated message is answered from the record and a reused id is refused while such
+messages may exist.
 """
 
 from collections import OrderedDict

@@ -1,7 +1,8 @@
 """Who is subscribed: one session per pair of a prefill's life and an epoch of this ring.
 
-A session is *current* from its subscription until it is closed or fenced. A fenced session may do nothing any more; it stays known
-only while some grant it was told about still lacks proof that its process cannot write, because that proof may yet come from it.
+A session is *current* from its subscription until it is closed or fenced. A fenced session may do nothing any more; it stays
+known only while some grant it was told about still lacks proof that its process cannot write, because that proof may yet come
+from it.
 
     current --(lapse, new life, plane change, goodbye)--> fenced --(quiet)--> forgotten
 """
@@ -74,7 +75,8 @@ class SessionTable:
     def add(self, session: Session) -> None:
         """Make a new session current. Its prefill and writer must have none."""
         prefill_id, writer = session.request.prefill_id, (session.group, session.writer)
-        assert prefill_id not in self._by_prefill and writer not in self._by_writer
+        assert prefill_id not in self._by_prefill
+        assert writer not in self._by_writer
         self._by_id[session.id] = session
         self._by_prefill[prefill_id] = session
         self._by_writer[writer] = session

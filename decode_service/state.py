@@ -1,7 +1,7 @@
 """What the parts of the decode machine share: its tables, its timers, the outputs being collected, and the current time.
 
-Each public verb of the handler sets ``now``, lets the parts append to ``out``, and hands over what was collected. No part keeps a
-copy of anything that stands here.
+Each public verb of the handler sets ``now``, lets the parts append to ``out``, and hands over what was collected. No part keeps
+a copy of anything that stands here.
 """
 
 from collections import Counter
@@ -75,6 +75,13 @@ class DecodeState:
     def send(self, session: Session, message: ToPrefill) -> None:
         """Send to a session's latest route."""
         self.emit(Send(self.routes[session.id], message))
+
+    def heard_from(self, session: Session, route: bytes) -> None:
+        """A session lives: its lease starts anew, and answers go to where it speaks from (empty: a data socket)."""
+        session.last_received = self.now
+        self.fanout.heard_from(session.id)
+        if route:
+            self.routes[session.id] = route
 
     def register_subscriber(self, session_id: str, route: bytes) -> None:
         """Owe a new session the current watermark at once; a known one only gets its route updated."""

@@ -1,7 +1,7 @@
 """``SUBSCRIBE``: who gets a session, which one, and over which plane.
 
-The same life of a prefill asking again gets the same session, because the answer may have been lost. A newer life fences the older
-one; an older life is told that it is over. Whatever does not fit is refused at once, with every difference named.
+The same life of a prefill asking again gets the same session, because the answer may have been lost. A newer life fences the
+older one; an older life is told that it is over. Whatever does not fit is refused at once, with every difference named.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +12,15 @@ from decode_service.outputs import Send
 from decode_service.sessions import Session
 from decode_service.state import DecodeState, TimerKey, TimerKind
 from protocol import PROTOCOL_VERSION
-from protocol.layout import LayoutDifference, expected_writers, layout_differences, writer_slice
+from protocol.errors import LayoutError
+from protocol.layout import (
+    MAX_DIFFERENCES,
+    LayoutDifference,
+    expected_writers,
+    layout_differences,
+    validate_layout,
+    writer_slice,
+)
 from protocol.messages import Refused, RefusedCode, Subscribe, Subscribed
 
 
@@ -28,9 +36,9 @@ class Subscribing:
         """Answer with a session and the watermark, or with a refusal."""
         refusal = self._mismatch(message) or self._supersede(message)
         if refusal is None:
-            current = self._current_session(message)
-            if current is not None:
-                self._repeat(current, route, message)
+            self._take_stopped(message)
+            current = self.state.sessions.of_prefill(message.prefill_id)
+            if current is not None and self._answer_current(current, route, message):
                 return
             refusal = self._obstacle(message)
         plane = self._choose_plane(message)
@@ -46,15 +54,23 @@ class Subscribing:
         if not low <= PROTOCOL_VERSION <= high:
             row = LayoutDifference("versions", f"{low} to {high}", str(PROTOCOL_VERSION))
             return Refused(message.attempt, RefusedCode.VERSION, "no common protocol version", (row,))
-        if message.decode_rank not in (None, settings.decode_rank):
+        if message.decode_rank not in {None, settings.decode_rank}:
             row = LayoutDifference("decode_rank", str(message.decode_rank), str(settings.decode_rank))
             return Refused(message.attempt, RefusedCode.WRONG_RANK, "another decode rank answers here", (row,))
-        diff = layout_differences(message.layout, settings.layout)
-        if message.chunk_tokens != settings.chunk_tokens:
-            diff += (LayoutDifference("chunk_tokens", str(message.chunk_tokens), str(settings.chunk_tokens)),)
-        if diff:
-            return Refused(message.attempt, RefusedCode.LAYOUT, "the KV layouts cannot be matched", diff)
-        return None
+        return self._layout_mismatch(message)
+
+    def _layout_mismatch(self, message: Subscribe) -> Refused | None:
+        """What a peer says about itself is checked before any arithmetic is done with it."""
+        try:
+            validate_layout(message.layout)
+        except LayoutError as error:
+            rows = tuple(LayoutDifference("layout", problem[:200], "") for problem in error.problems[:MAX_DIFFERENCES])
+            return Refused(message.attempt, RefusedCode.LAYOUT, "no rank can have the KV layout that was sent", rows)
+        rows = layout_differences(message.layout, self.state.settings.layout)
+        if message.chunk_tokens != self.state.settings.chunk_tokens:
+            ours = str(self.state.settings.chunk_tokens)
+            rows += (LayoutDifference("chunk_tokens", str(message.chunk_tokens), ours),)
+        return Refused(message.attempt, RefusedCode.LAYOUT, "the KV layouts cannot be matched", rows) if rows else None
 
     def _supersede(self, message: Subscribe) -> Refused | None:
         """Let a newer life end the older one, and turn an older one away."""
@@ -67,16 +83,20 @@ class Subscribing:
             self.closing.end_session(current, "a newer life subscribed", quiet=False, life_over=True)
         return None
 
-    def _current_session(self, message: Subscribe) -> Session | None:
-        """The session this life has, unless the message itself says that it is over."""
-        self._take_stopped(message)
-        current = self.state.sessions.of_prefill(message.prefill_id)
-        if current is None:
-            return None
+    def _answer_current(self, current: Session, route: bytes, message: Subscribe) -> bool:
+        """Answer out of the session this life has. ``False`` if it negotiates anew, and so has none any more.
+
+        A changed offer says nothing about writes that still run: only ``stopped`` does. One that was overtaken by a later
+        attempt is dropped, since its prefill takes no answer to it and may be using what the later one got.
+        """
         if self._same_offer(current.request, message):
-            return current
-        self.closing.end_session(current, "it negotiates anew", quiet=True, life_over=False)
-        return None
+            self._repeat(current, route, message)
+            return True
+        if message.attempt < current.answer.attempt:
+            self.state.counters["subscribes_overtaken"] += 1
+            return True
+        self.closing.end_session(current, "it negotiates anew", quiet=False, life_over=False)
+        return False
 
     def _take_stopped(self, message: Subscribe) -> None:
         stopped = self.state.sessions.get(message.stopped) if message.stopped is not None else None
@@ -140,9 +160,9 @@ class Subscribing:
         return Refused(message.attempt, RefusedCode.NO_PLANE, "no data plane that both sides can use", rows)
 
     def _repeat(self, session: Session, route: bytes, message: Subscribe) -> None:
-        self.state.routes[session.id] = route
-        session.answer = replace(session.answer, attempt=message.attempt)
-        self.state.send(session, session.answer)
+        self.state.heard_from(session, route)
+        session.answer = replace(session.answer, attempt=max(message.attempt, session.answer.attempt))
+        self.state.send(session, replace(session.answer, attempt=message.attempt))
         self.state.send_watermark(session.id)
 
     def _open(self, route: bytes, message: Subscribe, plane: PlaneOffer) -> None:
@@ -163,6 +183,7 @@ class Subscribing:
         self.state.timers.set(TimerKey(TimerKind.LEASE, session.id), self.state.now + 2 * settings.heartbeat_s)
         self.state.emit(Send(route, session.answer))
         self.state.register_subscriber(session.id, route)
+        self.closing.fail_rooms_of_other_lives(session)
 
     def _answer(self, message: Subscribe, plane: PlaneOffer) -> Subscribed:
         settings = self.state.settings
