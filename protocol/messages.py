@@ -11,7 +11,6 @@ from enum import StrEnum
 from protocol.layout import LayoutDifference, RankLayout
 from protocol.watermark import Watermark
 
-
 Descriptor = Mapping[str, int | str | bytes]
 """What a plane needs to reach a region: opaque to the protocol, read by the plane of the same name."""
 
@@ -290,16 +289,5 @@ class DataPiece:
 
 
 ToDecode = Subscribe | StagingReq | ChunkReady | WriteFailed | Abort | AbortAck | Heartbeat | Unsubscribe
-ToPrefill = (
-    Subscribed
-    | Refused
-    | WatermarkUpdate
-    | StagingRsp
-    | ChunkDone
-    | Abort
-    | AbortAck
-    | HeartbeatAck
-    | Goodbye
-    | Error
-)
+ToPrefill = Subscribed | Refused | WatermarkUpdate | StagingRsp | ChunkDone | Abort | AbortAck | HeartbeatAck | Goodbye | Error
 Message = ToDecode | ToPrefill

@@ -1,8 +1,8 @@
 """Deadlines and retry intervals for pure machines: time goes in, one next deadline comes out.
 
 ``Timers`` is a table from a key to its deadline. Setting a key again replaces its deadline; a replaced or cancelled entry stays
-in the heap until it surfaces, and the heap is rebuilt when such entries outnumber the live ones, so memory follows the number of
-keys and not the number of changes.
+in the heap until it surfaces, and the heap is rebuilt when such entries outnumber the live ones, so memory follows the number
+of keys and not the number of changes.
 """
 
 import heapq
