@@ -41,8 +41,10 @@ class Transfers:
     def offer(self, room: Room) -> None:
         """Put every chunk whose tokens exist on its way to every target."""
         for target in room.targets.values():
-            created = self._create(room, target)
             session = self.state.session_of(target.peer)
+            if session is not None:
+                target.owes_nothing = session.share.token_bytes == 0
+            created = self._create(room, target)
             if session is not None:
                 self._ask_first(session, target, created)
         self.closing.settle(room)

@@ -1,0 +1,223 @@
+"""A decode rank in the simulator: the shipped machine, its ring, its copies and its engine's view of its rooms."""
+
+from collections import Counter
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, assert_never
+
+from decode_service.allocator import StagingAllocator
+from decode_service.grants import GrantState
+from decode_service.handler import DecodeStagingHandler
+from decode_service.handler_settings import DecodeHandlerSettings, PlaneOffer
+from decode_service.outputs import (
+    CopyPiece,
+    Output,
+    ProbeQuiet,
+    RoomDone,
+    RoomFailed,
+    ScatterChunk,
+    Send,
+    SessionClosed,
+)
+from decode_service.rooms import RoomRefused
+from lab.simulator.memory import RingMemory, ViolationError, checksum_of
+from lab.simulator.process import Process
+from protocol import codec
+from protocol.layout import PageRun, RankLayout
+from protocol.messages import DataPiece, Descriptor
+from protocol.watermark import Watermark, is_watermark_ready
+
+if TYPE_CHECKING:
+    from lab.simulator.world import World
+
+PIECE_BYTES = 5
+
+
+class DecodeProcess(Process):
+    """One decode rank and its engine. ``ended`` is what the engine was told; ``arrived`` is what stands in its pages."""
+
+    def __init__(self, world: "World", name: str, rank: int, layout: RankLayout, clock_rate: float) -> None:
+        super().__init__(name, world.events, clock_rate)
+        self.world = world
+        self.rank = rank
+        self.layout = layout
+        self.handler: DecodeStagingHandler
+        self.memory: RingMemory
+        self.registered: dict[str, int] = {}
+        """Rooms of this life: the number of tokens of each."""
+        self.ended: dict[str, tuple[bool, str]] = {}
+        self.arrived: dict[str, dict[int, bytes]] = {}
+        self.totals: Counter[str] = Counter()
+        self._highest = Watermark(0, 0)
+
+    def begin_life(self) -> None:
+        """Start with an empty ring in a new epoch."""
+        super().begin_life()
+        world, options = self.world, self.world.options
+        size = world.ring_bytes(self.layout)
+        self.memory = RingMemory(f"{self.name}.{self.life}", bytearray(size), self._write_problem)
+        world.memories[self.memory.key] = self.memory
+        random = Random(f"{options.seed} {self.name} {self.life}")
+        descriptor: Descriptor = {"memory": self.memory.key, "piece_bytes": PIECE_BYTES}
+        settings = DecodeHandlerSettings(
+            decode_id=self.name,
+            decode_rank=self.rank,
+            decode_incarnation=self.life,
+            epoch=random.getrandbits(63),
+            host_id="host",
+            layout=self.layout,
+            chunk_tokens=options.chunk_tokens,
+            planes=(
+                PlaneOffer("shm", descriptor, two_sided=False, same_host=True),
+                PlaneOffer("zmq", descriptor, two_sided=True, same_host=False, piece_bytes=PIECE_BYTES),
+            ),
+            room_deadline_s=world.ROOM_DEADLINE_S,
+            max_chunks_in_flight=options.max_chunks_in_flight,
+        )
+        self.handler = world.rules.decode(settings, StagingAllocator(size), random)
+        self.registered, self.ended, self.arrived = {}, {}, {}
+        self._highest = Watermark(0, 0)
+
+    def end_life(self) -> None:
+        """Die; whoever still maps the ring writes into memory that nobody reads."""
+        super().end_life()
+        self.memory.may_write = None
+        self.totals.update(self.handler.state.counters)
+
+    def machine_deadline(self) -> float | None:
+        return self.handler.next_deadline()
+
+    def tick(self) -> None:
+        self.run(self.handler.tick(self.now))
+        self.run(self.handler.fan_out(self.now, 4))
+
+    # ---- the engine -------------------------------------------------------------------------------------------------------
+
+    def register_room(self, room: str, group: str, num_tokens: int) -> None:
+        """The engine expects a room; an id it has used already in this life is refused and changes nothing."""
+        try:
+            outputs = self.handler.register_room(room, group, num_tokens, PageRun(()), self.now)
+        except RoomRefused:
+            return
+        self.registered[room] = num_tokens
+        self.arrived[room] = {}
+        self.run(outputs)
+
+    def abort_room(self, room: str) -> None:
+        """The engine gives a room up."""
+        if room in self.registered and room not in self.ended:
+            self.run(self.handler.abort_room(room, "the engine gave it up", self.now))
+
+    # ---- the network ------------------------------------------------------------------------------------------------------
+
+    def receive(self, route: bytes, frames: list[bytes]) -> None:
+        """A message on the control socket."""
+        self.run(self.handler.receive(route, codec.decode_to_decode(frames), self.now))
+
+    def receive_data(self, frames: list[bytes], payload: bytes) -> None:
+        """A piece, or the ``CHUNK_READY`` behind its pieces, on the data socket."""
+        if frames[0] != b"DATA":
+            self.receive(b"", frames)
+            return
+        piece = codec.decode_data_header(frames[1])
+        for output in self.handler.receive_data(piece, len(payload), self.now):
+            if isinstance(output, CopyPiece):
+                self._copy(output, piece, payload)
+            else:
+                self.run((output,))
+
+    # ---- outputs ----------------------------------------------------------------------------------------------------------
+
+    def run(self, outputs: tuple[Output, ...]) -> None:
+        """Carry out what the machine wants, then check it."""
+        for output in outputs:
+            match output:
+                case Send():
+                    self._send(output)
+                case ScatterChunk():
+                    self.after(self.world.duration(), partial(self._scatter, output))
+                case ProbeQuiet():
+                    if output.session not in self.memory.lock_holders:
+                        self.run(self.handler.session_quiet(output.session, self.now))
+                case RoomDone():
+                    self._room_ended(output.room, True, "")
+                case RoomFailed():
+                    self._room_ended(output.room, False, output.code)
+                case SessionClosed():
+                    pass
+                case CopyPiece():
+                    raise AssertionError("only a received piece asks for a copy")
+                case _:
+                    assert_never(output)
+        self.check()
+
+    def _send(self, output: Send) -> None:
+        self.world.trace(self.name, output.route.decode(), output.message)
+        reason = self.world.send_to_prefill(self, output.route, codec.encode(output.message))
+        if reason is not None:
+            self.run(self.handler.send_failed(output.route, output.message, reason, self.now))
+
+    def _copy(self, output: CopyPiece, piece: DataPiece, payload: bytes) -> None:
+        memory = self.memory
+
+        def finish() -> None:
+            memory.write(piece.alloc_id, output.offset, payload)
+            self.run(self.handler.piece_copied(output.copy_id, self.now))
+
+        self.after(self.world.duration(), finish)
+
+    def _scatter(self, job: ScatterChunk) -> None:
+        slices = {
+            part.layout.writer: bytes(self.memory.data[part.offset : part.offset + part.num_bytes]) for part in job.slices
+        }
+        bad = tuple(part.layout.writer for part in job.slices if checksum_of(slices[part.layout.writer]) != part.checksum)
+        if not bad:
+            if job.room in self.ended:
+                raise ViolationError(f"{self.name} scatters into pages of room {job.room}, which the engine has back")
+            if job.chunk in self.arrived[job.room]:
+                raise ViolationError(f"{self.name} scatters chunk {job.chunk} of room {job.room} twice")
+            self.arrived[job.room][job.chunk] = b"".join(slices.values())
+        self.run(self.handler.scatter_finished(job.alloc_id, bad, self.now))
+
+    def _room_ended(self, room: str, done: bool, code: str) -> None:
+        if room in self.ended:
+            raise ViolationError(f"{self.name} reports the end of room {room} twice")
+        self.ended[room] = (done, code)
+        self.world.decode_room_ended(self, room, done, code)
+
+    # ---- invariants -------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """What must hold after every step of this machine."""
+        grants, allocator = self.handler.state.grants, self.handler.state.grants.allocator
+        watermark = allocator.get_watermark()
+        if watermark < self._highest:
+            raise ViolationError(f"{self.name}: the watermark fell from {self._highest} to {watermark}")
+        self._highest = watermark
+        if len(grants) == 0 and (allocator.head or watermark != (allocator.round, 0)):
+            raise ViolationError(f"{self.name}: an empty ring has head {allocator.head} and watermark {watermark}")
+        oldest = grants.oldest()
+        if oldest is not None and not is_watermark_ready(watermark, oldest.allocation.round, oldest.end):
+            raise ViolationError(f"{self.name}: its oldest grant {oldest.alloc_id} is not ready under {watermark}")
+        self._check_overlap(watermark)
+
+    def _check_overlap(self, watermark: Watermark) -> None:
+        spans = sorted(
+            (grant.allocation.offset, grant.end, grant.alloc_id)
+            for grant in self.handler.state.grants
+            if is_watermark_ready(watermark, grant.allocation.round, grant.end)
+        )
+        for (_, end, one), (start, _, other) in zip(spans, spans[1:], strict=False):
+            if start < end:
+                raise ViolationError(f"{self.name}: grants {one} and {other} may both be written and overlap")
+
+    def _write_problem(self, alloc_id: int, start: int, end: int) -> str | None:
+        grant = self.handler.state.grants.get(alloc_id)
+        if grant is None:
+            return "the grant has ended, so these bytes may belong to another"
+        if not grant.allocation.offset <= start < end <= grant.end:
+            return f"outside its region [{grant.allocation.offset}, {grant.end})"
+        watermark = self.handler.state.grants.allocator.get_watermark()
+        if not is_watermark_ready(watermark, grant.allocation.round, grant.end):
+            return f"its round {grant.allocation.round} is not free yet under {watermark}"
+        return "it is being scattered" if grant.state is GrantState.SCATTERING else None
