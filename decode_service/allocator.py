@@ -43,7 +43,7 @@ class Oversized:
 class StagingAllocator:
     """Grants contiguous regions of a ring of ``total_size`` bytes; every verb is O(1) at any number of live grants."""
 
-    def __init__(self, total_size: int) -> None:
+    def __init__(self, total_size: int, first_id: int = 1) -> None:
         if total_size <= 0:
             raise ValueError(f"total_size: expected a positive number of bytes, got {total_size}")
         self.total_size = total_size
@@ -51,7 +51,7 @@ class StagingAllocator:
         self.round = 0
         # In the order of granting. A plain dict would scan the holes that frees leave before its first entry.
         self._live: OrderedDict[int, Allocation] = OrderedDict()
-        self._next_id = 1
+        self._next_id = first_id
 
     def assign(self, n: int) -> Allocation | Oversized:
         """Grant ``n`` bytes, or say that no ring of this size ever can. Raises ``ValueError`` if ``n`` is not positive."""
@@ -67,6 +67,10 @@ class StagingAllocator:
         self.head += n
         self._live[allocation.alloc_id] = allocation
         return allocation
+
+    def successor(self) -> "StagingAllocator":
+        """An empty ring of the same size and rules whose ids continue, so that no id ever names two grants."""
+        return type(self)(self.total_size, self._next_id)
 
     def free(self, alloc_id: int) -> bool:
         """Take a region back. Unknown and repeated ids change nothing and return ``False``."""

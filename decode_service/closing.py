@@ -70,7 +70,15 @@ class Closing:
             grant.closed_at, grant.closed_reason = self.state.now, reason
             if (chunk := grant.room.chunks.get(grant.chunk)) is not None:
                 chunk.asked.clear()
+            if not grant.is_releasable:
+                self.watch_quarantine(grant)
         self.try_release(grant)
+
+    def watch_quarantine(self, grant: Grant) -> None:
+        """A closed grant waits for proof from now on, and not for ever."""
+        self.state.counters["grants_quarantined"] += 1
+        key = TimerKey(TimerKind.QUARANTINE, chunk=grant.alloc_id)
+        self.state.timers.set(key, self.state.now + self.state.settings.quarantine_s)
 
     def taint_grant(self, grant: Grant, reason: str) -> None:
         """Close a grant into which a failed write may still land, for as long as the region lives; its chunk gets another."""
@@ -80,7 +88,12 @@ class Closing:
 
     def try_release(self, grant: Grant) -> None:
         """Free a closed grant if no writer and no copy of ours can touch it."""
-        if grant.ended or not grant.is_releasable:
+        if grant.ended:
+            return
+        if grant.retired_epoch is not None:
+            self._settle_retired(grant)
+            return
+        if not grant.is_releasable:
             return
         self.state.counters["grants_released"] += 1
         self.end_grant(grant)
@@ -89,10 +102,31 @@ class Closing:
 
     def end_grant(self, grant: Grant) -> None:
         """Take a grant out of every table. The caller announces the watermark."""
-        self.state.grants.end(grant)
+        self.state.timers.cancel(TimerKey(TimerKind.QUARANTINE, chunk=grant.alloc_id))
+        if grant.retired_epoch is None:
+            self.state.grants.end(grant)
+        else:
+            self.state.retired_grants.pop(grant.alloc_id, None)
+            grant.ended = True
         grant.room.granted -= 1
         grant.room.granted_ready -= grant.ready
         grant.room.set_clock(self.state.run_time)
+
+    def discard_grant(self, grant: Grant) -> None:
+        """It goes with its region; its chunk may be granted another."""
+        self.state.counters["grants_discarded"] += 1
+        self.end_grant(grant)
+        self._detach(grant)
+
+    def leave_session(self, session: Session) -> None:
+        """Its epoch is over: forget it, whatever its writers do to memory that is no longer ours."""
+        if not session.fenced:
+            self.state.sessions.fence(session, "the region was replaced")
+            self.state.fanout.remove(session.id)
+            self.state.timers.cancel(TimerKey(TimerKind.LEASE, session.id))
+            self._drop_requests(session)
+        session.unwritten.clear()
+        self._forget_if_quiet(session)
 
     def prove_quiet(self, session: Session, room_id: str | None = None) -> None:
         """It is proven that this session writes no more (into that room, or at all)."""
@@ -159,6 +193,10 @@ class Closing:
             self._send_abort(session, room_id, pending)
         else:
             self._end_abort(session_id, room_id)
+
+    def _settle_retired(self, grant: Grant) -> None:
+        if not grant.has_copies:
+            self.discard_grant(grant)
 
     def _prove_slot(self, session: Session, grant: Grant) -> None:
         grant.slots[session.writer].proven = True

@@ -37,7 +37,7 @@ class Completing:
     def piece_copied(self, copy_id: int) -> None:
         """A copy of ours into the ring has ended; the word that waited for it may be judged now."""
         grant, slot = self.pieces.copied(copy_id)
-        if slot.copies == 0 and (claimed := slot.claimed) is not None:
+        if slot.copies == 0 and (claimed := slot.claimed) is not None and grant.retired_epoch is None:
             slot.claimed = None
             self._judge(grant, slot, claimed)
         self.closing.copy_ended(grant.room)
@@ -88,7 +88,7 @@ class Completing:
 
     def scatter_finished(self, alloc_id: int, bad_writers: tuple[WriterKey, ...]) -> None:
         """The worker has verified the slices, and if all were right the chunk is in its pages."""
-        grant = self.state.grants.get(alloc_id)
+        grant = self.state.running_grant(alloc_id)
         assert grant is not None
         assert grant.scatter_running
         grant.scatter_running = False
@@ -102,7 +102,7 @@ class Completing:
 
     def scatter_failed(self, alloc_id: int, message: str) -> None:
         """The worker could not do its job: our fault, not a writer's, so the room fails and the grant closes."""
-        grant = self.state.grants.get(alloc_id)
+        grant = self.state.running_grant(alloc_id)
         assert grant is not None
         assert grant.scatter_running
         grant.scatter_running = False
@@ -171,8 +171,7 @@ class Completing:
         room = grant.room
         self.closing.end_grant(grant)
         self.state.counters["chunks_scattered"] += 1
-        chunk = room.chunks.pop(grant.chunk, None)
-        if chunk is not None:
+        if room.chunks.pop(grant.chunk, None) is not None:
             room.mark_scattered(grant.chunk)
         for slot in grant.slots.values():
             session = self.state.sessions.of_writer(room.group, slot.layout.writer)
@@ -188,7 +187,9 @@ class Completing:
         ready = {writer: grant.slots[writer].ready for writer in bad_writers}
         words = {writer: word for writer, word in ready.items() if word is not None}
         assert len(words) == len(bad_writers)
-        if grant.room.end is not None or not self._may_write_again(grant, bad_writers):
+        if grant.retired_epoch is not None:
+            self.closing.try_release(grant)
+        elif grant.room.end is not None or not self._may_write_again(grant, bad_writers):
             self.closing.close_grant(grant, "a slice is bad and nobody can write it again")
         else:
             self._reject_all(grant, words, CODE_CHECKSUM)

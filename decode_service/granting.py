@@ -147,11 +147,15 @@ class Granting:
             self.state.timers.set(key, min(cap, self.state.now + room.deadline_s))
 
     def _is_full(self, session: Session) -> bool:
-        return self.state.draining or len(session.open_chunks) >= self.state.settings.max_chunks_in_flight
+        return (
+            self.state.draining or self.state.replacing or len(session.open_chunks) >= self.state.settings.max_chunks_in_flight
+        )
 
     def _full_text(self, session: Session) -> str:
         if self.state.draining:
             return "this decode rank is draining"
+        if self.state.replacing:
+            return "its staging region is being replaced"
         return f"{len(session.open_chunks)} chunks in flight, limit {self.state.settings.max_chunks_in_flight}"
 
     def _park(self, session: Session, message: StagingReq) -> None:

@@ -78,6 +78,8 @@ class Grant:
     tainted: bool = False
     """A one-sided write failed: its bytes may land at any time, so no word is proof. Ends only with the region."""
     ended: bool = False
+    retired_epoch: int | None = None
+    """Set when its region was replaced while copies of ours ran in it: it only waits for those."""
     scatter_running: bool = False
 
     @property
@@ -91,13 +93,18 @@ class Grant:
         return self.allocation.offset + self.num_bytes
 
     @property
+    def has_copies(self) -> bool:
+        """Whether a copy of ours reads or writes it now."""
+        return self.scatter_running or any(slot.copies for slot in self.slots.values())
+
+    @property
     def is_releasable(self) -> bool:
         """Closed, no writer can still write, and no copy of ours runs."""
         return (
             self.state is GrantState.CLOSED
-            and not self.scatter_running
+            and not self.has_copies
             and not self.tainted
-            and all(slot.quiet and slot.copies == 0 for slot in self.slots.values())
+            and all(slot.quiet for slot in self.slots.values())
         )
 
     def slice_of(self, writer: WriterKey) -> GrantSlice:

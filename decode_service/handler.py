@@ -10,7 +10,7 @@ hears what its peers said meanwhile before it judges their silence.
     tick(now) <--- next_deadline()
 
 The parts: ``subscribing`` (sessions), ``hearing`` (who speaks), ``granting`` (requests), ``completing`` (bytes and verdicts),
-``closing`` (every early end), ``watching`` (deadlines).
+``closing`` (every early end), ``replacing`` (new memory for a pinned ring), ``watching`` (deadlines).
 """
 
 from random import Random
@@ -21,11 +21,12 @@ from decode_service.completing import Completing
 from decode_service.fanout import WatermarkFanout
 from decode_service.granting import Granting
 from decode_service.grants import GrantTable
-from decode_service.handler_settings import DecodeHandlerSettings
+from decode_service.handler_settings import DecodeHandlerSettings, PlaneOffer
 from decode_service.hearing import Hearing
 from decode_service.outputs import Output
 from decode_service.parking import Parking
 from decode_service.pieces import Pieces
+from decode_service.replacing import Replacing
 from decode_service.rooms import Room, RoomEnd, RoomRefused, RoomTable
 from decode_service.sessions import SessionTable
 from decode_service.snapshot import take_snapshot
@@ -49,7 +50,6 @@ class DecodeStagingHandler:
         random: Random,
         fanout: WatermarkFanout | None = None,
     ) -> None:
-        self.settings = settings
         self.state = DecodeState(
             settings=settings,
             sessions=SessionTable(2 * settings.max_sessions),
@@ -64,7 +64,13 @@ class DecodeStagingHandler:
         self._completing = Completing(self.state, self._closing, Pieces(self.state))
         self._subscribing = Subscribing(self.state, self._closing)
         self._hearing = Hearing(self.state, self._closing, self._granting, self._completing)
-        self._watching = Watching(self.state, self._closing, self._granting)
+        self._replacing = Replacing(self.state, self._closing)
+        self._watching = Watching(self.state, self._closing, self._granting, self._replacing)
+
+    @property
+    def settings(self) -> DecodeHandlerSettings:
+        """What this rank is, in its current epoch."""
+        return self.state.settings
 
     # ---- what peers say -------------------------------------------------------------------------------------------------
 
@@ -95,18 +101,21 @@ class DecodeStagingHandler:
         """A ``CopyPiece`` has been carried out."""
         self._at(now)
         self._completing.piece_copied(copy_id)
+        self._replacing.settle()
         return self._collect()
 
     def scatter_finished(self, alloc_id: int, bad_writers: tuple[WriterKey, ...], now: float) -> tuple[Output, ...]:
         """A ``ScatterChunk`` has been carried out; with bad writers nothing was copied to the pages."""
         self._at(now)
         self._completing.scatter_finished(alloc_id, bad_writers)
+        self._replacing.settle()
         return self._collect()
 
     def scatter_failed(self, alloc_id: int, message: str, now: float) -> tuple[Output, ...]:
         """A ``ScatterChunk`` could not be carried out: a fault on this side."""
         self._at(now)
         self._completing.scatter_failed(alloc_id, message)
+        self._replacing.settle()
         return self._collect()
 
     def session_quiet(self, session_id: str, now: float) -> tuple[Output, ...]:
@@ -119,6 +128,18 @@ class DecodeStagingHandler:
             self._closing.end_session(session, "its process is gone", quiet=True, life_over=True)
         else:
             self._closing.prove_quiet(session)
+        return self._collect()
+
+    def region_replaced(self, epoch: int, planes: tuple[PlaneOffer, ...], now: float) -> tuple[Output, ...]:
+        """A ``ReplaceRegion`` has been carried out: everything from now on belongs to the new epoch."""
+        self._at(now)
+        self._replacing.replaced(epoch, planes)
+        return self._collect()
+
+    def region_unavailable(self, reason: str, now: float) -> tuple[Output, ...]:
+        """A ``ReplaceRegion`` could not be carried out: the ring stays pinned until proof comes."""
+        self._at(now)
+        self._replacing.unavailable(reason)
         return self._collect()
 
     def send_failed(
@@ -148,10 +169,10 @@ class DecodeStagingHandler:
             raise RoomRefused("invalid", f"room: expected {ID_EXPECTED}")
         if not 0 < num_tokens <= MAX_ROOM_TOKENS:
             raise RoomRefused("invalid", f"num_tokens: expected 1 to {MAX_ROOM_TOKENS}, got {num_tokens}")
-        deadline = self.settings.room_deadline_s if deadline_s is None else deadline_s
-        room = Room(room_id, group, num_tokens, self.settings.chunk_tokens, destination, deadline, now)
+        deadline = self.state.settings.room_deadline_s if deadline_s is None else deadline_s
+        room = Room(room_id, group, num_tokens, self.state.settings.chunk_tokens, destination, deadline, now)
         self.state.rooms.add(room)
-        self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), now + deadline * self.settings.room_deadline_cap)
+        self.state.timers.set(TimerKey(TimerKind.ROOM, room=room_id), now + deadline * self.state.settings.room_deadline_cap)
         reason = self.state.parking.early_abort(room_id, group, now)
         if reason is not None:
             self._closing.fail_room(room, "aborted_by_prefill", reason)
@@ -203,7 +224,7 @@ class DecodeStagingHandler:
 
     def next_deadline(self) -> float | None:
         """When ``tick`` or ``fan_out`` must be called at the latest, if nothing else happens."""
-        watch = self.state.now + self.settings.watch_s if len(self.state.rooms) else None
+        watch = self.state.now + self.state.settings.watch_s if len(self.state.rooms) else None
         deadlines = (self.state.timers.next(), self.state.fanout.next_deadline(), self.state.rooms.next_deadline(), watch)
         return min((at for at in deadlines if at is not None), default=None)
 
@@ -222,15 +243,15 @@ class DecodeStagingHandler:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is granted and no copy of ours runs."""
-        return len(self.state.grants) == 0
+        return not len(self.state.grants) and not self.state.retired_grants
 
     # ---- inside ---------------------------------------------------------------------------------------------------------
 
     def _at(self, now: float) -> None:
         assert now >= self.state.now, "time never falls"
         gap = now - self.state.now
-        if len(self.state.rooms) and gap > 2 * self.settings.watch_s:
-            self.state.paused_s += gap - self.settings.watch_s
+        if len(self.state.rooms) and gap > 2 * self.state.settings.watch_s:
+            self.state.paused_s += gap - self.state.settings.watch_s
             self.state.counters["pauses"] += 1
         self.state.now = now
 

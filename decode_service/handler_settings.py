@@ -19,6 +19,8 @@ class PlaneOffer:
     """Only for a prefill whose ``host_id`` equals ours."""
     piece_bytes: int = 0
     """Size of a ``DATA`` piece on a two-sided plane; 0 where no pieces are sent."""
+    reaches_retired: bool = False
+    """A writer can still reach a region that was replaced (one-sided writes between hosts): such memory is never given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,8 @@ class DecodeHandlerSettings:
     quiet_probe_s: float = 0.25
     """How often the kernel is asked whether a fenced session's processes are gone."""
     park_s: float = 5.0
+    quarantine_s: float = 30.0
+    """How long a grant may pin the ring without proof before the region is replaced."""
     room_deadline_s: float = 300.0
     room_deadline_cap: float = 4.0
     """Absolute limit of a room's life, in multiples of its deadline."""
@@ -54,6 +58,8 @@ class DecodeHandlerSettings:
 
     max_chunks_in_flight: int = 64
     max_rewrites: int = 3
+    max_retired_regions: int = 2
+    """Former regions kept at the same time; beyond that, rooms that hang on missing proof fail instead."""
     max_sessions: int = 4096
     max_rooms: int = 65_536
     max_tombstones: int = 1_000_000

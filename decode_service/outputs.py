@@ -80,4 +80,18 @@ class SessionClosed:
     session: str
 
 
-Output = Send | CopyPiece | ScatterChunk | RoomDone | RoomFailed | ProbeQuiet | SessionClosed
+@dataclass(frozen=True, slots=True)
+class ReplaceRegion:
+    """Get new memory of the same size, then ``region_replaced``; or say ``region_unavailable``."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRegion:
+    """Nothing of ours touches the memory of that former epoch and nobody else can: give it back."""
+
+    epoch: int
+
+
+Output = ReplaceRegion | ReleaseRegion | Send | CopyPiece | ScatterChunk | RoomDone | RoomFailed | ProbeQuiet | SessionClosed

@@ -5,7 +5,7 @@ Ages are seconds at the time of the machine's last verb. Lists are cut at ``MAX_
 
 from itertools import islice
 
-from decode_service.grants import Grant
+from decode_service.grants import Grant, GrantState
 from decode_service.rooms import Room
 from decode_service.sessions import Session
 from decode_service.state import DecodeState
@@ -23,6 +23,8 @@ def take_snapshot(state: DecodeState) -> dict[str, object]:
         "decode_rank": state.settings.decode_rank,
         "epoch": f"{state.settings.epoch:016x}",
         "draining": state.draining,
+        "replacing": state.replacing,
+        "stuck_reason": state.stuck_reason,
         "ring": {
             "total_bytes": allocator.total_size,
             "round": allocator.round,
@@ -52,6 +54,7 @@ def _grant(state: DecodeState, grant: Grant) -> dict[str, object]:
         "offset": grant.allocation.offset,
         "end": grant.end,
         "state": grant.state.value,
+        "quarantined": grant.state is GrantState.CLOSED,
         "ready": grant.ready,
         "tainted": grant.tainted,
         "scatter_running": grant.scatter_running,

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from decode_service.fanout import WatermarkFanout
-from decode_service.grants import GrantTable
+from decode_service.grants import Grant, GrantTable
 from decode_service.handler_settings import DecodeHandlerSettings
 from decode_service.outputs import Output, Send
 from decode_service.parking import Parking
@@ -30,6 +30,7 @@ class TimerKind(Enum):
     ABORT = "abort"
     PARK = "park"
     ROOM = "room"
+    QUARANTINE = "quarantine"
 
 
 class TimerKey(NamedTuple):
@@ -61,12 +62,32 @@ class DecodeState:
     paused_s: float = 0.0
     """How long this process was not running while rooms lived; room clocks do not count it."""
     draining: bool = False
+    replacing: bool = False
+    """New memory was asked for: nothing new is granted until it is there."""
+    stuck_reason: str = ""
+    """Why a pinned ring could not be replaced; empty while that never happened in this epoch."""
+    retired_grants: dict[int, Grant] = field(default_factory=dict)
+    """Grants of former epochs in which copies of ours still run, by ``alloc_id``."""
     _announced: Watermark = START
 
     @property
     def run_time(self) -> float:
         """Time as room clocks count it."""
         return self.now - self.paused_s
+
+    def begin_epoch(self, settings: DecodeHandlerSettings, grants: GrantTable) -> None:
+        """Start over with an empty ring; whoever subscribes from now on learns its watermark from the start."""
+        self.settings, self.grants = settings, grants
+        self._announced = START
+        self.replacing, self.stuck_reason = False, ""
+
+    def running_grant(self, alloc_id: int) -> Grant | None:
+        """A grant in which a copy of ours may run, whether its region is current or retired."""
+        return self.grants.get(alloc_id) or self.retired_grants.get(alloc_id)
+
+    def has_retired_grants(self, epoch: int) -> bool:
+        """Whether copies of ours still run in a former epoch."""
+        return any(grant.retired_epoch == epoch for grant in self.retired_grants.values())
 
     def emit(self, output: Output) -> None:
         """Collect one output of the verb that runs now."""

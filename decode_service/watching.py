@@ -8,6 +8,7 @@ from typing import assert_never
 
 from decode_service.closing import Closing
 from decode_service.granting import Granting
+from decode_service.replacing import Replacing
 from decode_service.rooms import Room
 from decode_service.state import DecodeState, TimerKey, TimerKind
 
@@ -19,6 +20,7 @@ class Watching:
     state: DecodeState
     closing: Closing
     granting: Granting
+    replacing: Replacing
 
     def due(self, key: TimerKey) -> None:
         """Do what this deadline is for; one that no longer matters does nothing."""
@@ -33,6 +35,8 @@ class Watching:
                 self.granting.park_expired(key.session, key.room, key.chunk)
             case TimerKind.ROOM:
                 self._check_room(key.room)
+            case TimerKind.QUARANTINE:
+                self.replacing.quarantine_over(key.chunk)
             case _:
                 assert_never(key.kind)
 

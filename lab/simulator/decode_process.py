@@ -13,6 +13,8 @@ from decode_service.outputs import (
     CopyPiece,
     Output,
     ProbeQuiet,
+    ReleaseRegion,
+    ReplaceRegion,
     RoomDone,
     RoomFailed,
     ScatterChunk,
@@ -55,10 +57,9 @@ class DecodeProcess(Process):
         super().begin_life()
         world, options = self.world, self.world.options
         size = world.ring_bytes(self.layout)
-        self.memory = RingMemory(f"{self.name}.{self.life}", bytearray(size), self._write_problem)
-        world.memories[self.memory.key] = self.memory
-        random = Random(f"{options.seed} {self.name} {self.life}")
-        descriptor: Descriptor = {"memory": self.memory.key, "piece_bytes": PIECE_BYTES}
+        self._regions = 0
+        self._random = random = Random(f"{options.seed} {self.name} {self.life}")
+        planes = self._new_region(size)
         settings = DecodeHandlerSettings(
             decode_id=self.name,
             decode_rank=self.rank,
@@ -67,10 +68,10 @@ class DecodeProcess(Process):
             host_id="host",
             layout=self.layout,
             chunk_tokens=options.chunk_tokens,
-            planes=(
-                PlaneOffer("shm", descriptor, two_sided=False, same_host=True),
-                PlaneOffer("zmq", descriptor, two_sided=True, same_host=False, piece_bytes=PIECE_BYTES),
-            ),
+            planes=planes,
+            lease_s=world.LEASE_S,
+            grace_s=1.0,
+            quarantine_s=world.QUARANTINE_S,
             room_deadline_s=world.ROOM_DEADLINE_S,
             max_chunks_in_flight=options.max_chunks_in_flight,
         )
@@ -135,7 +136,7 @@ class DecodeProcess(Process):
                 case Send():
                     self._send(output)
                 case ScatterChunk():
-                    self.after(self.world.duration(), partial(self._scatter, output))
+                    self.after(self.world.duration(), partial(self._scatter, output, self.memory))
                 case ProbeQuiet():
                     if output.session not in self.memory.lock_holders:
                         self.run(self.handler.session_quiet(output.session, self.now))
@@ -143,13 +144,36 @@ class DecodeProcess(Process):
                     self._room_ended(output.room, True, "")
                 case RoomFailed():
                     self._room_ended(output.room, False, output.code)
-                case SessionClosed():
+                case ReplaceRegion():
+                    self.after(self.world.duration(), self._replace_region)
+                case SessionClosed() | ReleaseRegion():
                     pass
                 case CopyPiece():
                     raise AssertionError("only a received piece asks for a copy")
                 case _:
                     assert_never(output)
         self.check()
+
+    def _new_region(self, size: int) -> tuple[PlaneOffer, ...]:
+        self._regions += 1
+        self.memory = RingMemory(f"{self.name}.{self.life}.{self._regions}", bytearray(size), self._write_problem)
+        self.world.memories[self.memory.key] = self.memory
+        descriptor: Descriptor = {"memory": self.memory.key, "piece_bytes": PIECE_BYTES}
+        return (
+            PlaneOffer("shm", descriptor, two_sided=False, same_host=True),
+            PlaneOffer("zmq", descriptor, two_sided=True, same_host=False, piece_bytes=PIECE_BYTES),
+        )
+
+    def _replace_region(self) -> None:
+        """New memory; who still maps the old one writes where only copies that run already look."""
+        if self.world.refuses_memory():
+            self.run(self.handler.region_unavailable("no memory", self.now))
+            return
+        self.world.note(f"{self.name} replaces its region")
+        self.memory.may_write = None
+        planes = self._new_region(len(self.memory.data))
+        self._highest = Watermark(0, 0)
+        self.run(self.handler.region_replaced(self._random.getrandbits(63), planes, self.now))
 
     def _send(self, output: Send) -> None:
         self.world.trace(self.name, output.route.decode(), output.message)
@@ -166,10 +190,8 @@ class DecodeProcess(Process):
 
         self.after(self.world.duration(), finish)
 
-    def _scatter(self, job: ScatterChunk) -> None:
-        slices = {
-            part.layout.writer: bytes(self.memory.data[part.offset : part.offset + part.num_bytes]) for part in job.slices
-        }
+    def _scatter(self, job: ScatterChunk, memory: RingMemory) -> None:
+        slices = {part.layout.writer: bytes(memory.data[part.offset : part.offset + part.num_bytes]) for part in job.slices}
         bad = tuple(part.layout.writer for part in job.slices if checksum_of(slices[part.layout.writer]) != part.checksum)
         if not bad:
             if job.room in self.ended:

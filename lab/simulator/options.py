@@ -14,6 +14,8 @@ class Faults:
     send_full: float = 0.0
     corruption: float = 0.0
     """Per finished write: a byte of it changes in the ring before it is read."""
+    no_memory: float = 0.0
+    """Per attempt to replace a region."""
     prefill_crashes: int = 0
     decode_crashes: int = 0
     pauses: int = 0
@@ -96,6 +98,7 @@ def _draw_faults(random: Random) -> Faults:
         reordering=sometimes(0.05, 0.3),
         send_full=sometimes(0.02, 0.2),
         corruption=0.05 if random.random() < 0.2 else 0.0,
+        no_memory=sometimes(0.2, 0.8),
         prefill_crashes=count(3, 0.3),
         decode_crashes=count(2, 0.2),
         pauses=count(3, 0.3),

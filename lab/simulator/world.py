@@ -46,6 +46,8 @@ class World:
     """Everything of one run. ``run`` raises ``ViolationError`` at the first broken promise."""
 
     ROOM_DEADLINE_S = 40.0
+    LEASE_S = 5.0
+    QUARANTINE_S = 3.0
 
     def __init__(self, options: Options, rules: Rules, log: Callable[[str], None] | None = None) -> None:
         self.options = options
@@ -115,6 +117,10 @@ class World:
             return False
         self.faults["corrupted"] += 1
         return True
+
+    def refuses_memory(self) -> bool:
+        """Whether the host has no memory for a new region just now."""
+        return not self.network.healed and self.random.random() < self.options.faults.no_memory
 
     def send_to_decode(self, source: PrefillProcess, target: DecodeProcess, channel: str, action: Callable[[], None]) -> None:
         """Send to an address: whoever lives there at arrival gets it."""
@@ -224,7 +230,7 @@ class World:
         for _ in range(faults.pauses):
             self._plan(lambda: self._pause(self.random.choice(everybody), 3.0 * self.random.random()))
         for _ in range(faults.long_pauses):
-            self._plan(lambda: self._pause(self.random.choice(everybody), 8.0 + 12.0 * self.random.random()))
+            self._plan(lambda: self._pause(self.random.choice(everybody), 4.0 + 16.0 * self.random.random()))
         for _ in range(faults.partitions):
             self._plan(self._partition)
         for _ in range(faults.engine_aborts):
