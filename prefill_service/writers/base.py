@@ -29,6 +29,10 @@ class RegionWriter(Protocol):
     def unfinished(self) -> bool:
         """True while something waits for the socket to become writable."""
 
+    @property
+    def handed_over(self) -> int:
+        """Bytes given to the socket so far: a number that grows as long as the peer takes them."""
+
     def admits(self, write: WriteChunk) -> bool:
         """Reserve what the write needs, or say that it must wait until others are released. Loop thread."""
 

@@ -11,7 +11,7 @@ MAX_FREE = 8
 
 
 class SendBuffers:
-    """Buffers of one session. ``admits`` and ``release`` belong to the loop's thread, ``acquire`` to any."""
+    """Buffers of one prefill rank. ``reserve`` and ``release`` belong to the loop's thread, ``acquire`` to any."""
 
     def __init__(self, budget_bytes: int) -> None:
         self._budget_bytes = budget_bytes

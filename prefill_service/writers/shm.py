@@ -11,11 +11,11 @@ from pathlib import Path
 
 from prefill_service.outputs import WriteChunk
 from prefill_service.writers.base import PlaneOpenError
+from protocol.identifiers import is_name
 from protocol.messages import Descriptor
 from runtime.locks import FileLock, is_path_of
 
-_SEGMENT = re.compile(r"pd-staging-[A-Za-z0-9._-]{1,128}-[0-9a-f]{16}")
-_SESSION = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_SEGMENT = re.compile(r"pd-staging-[A-Za-z0-9._:-]{1,128}-[0-9a-f]{16}")
 
 
 class ShmWriter:
@@ -24,12 +24,13 @@ class ShmWriter:
     name = "shm"
     socket = None
     unfinished = False
+    handed_over = 0
 
     def __init__(self, directory: Path, region: Descriptor, session: str, ring_size: int) -> None:
         segment = region.get("segment")
         if not isinstance(segment, str) or _SEGMENT.fullmatch(segment) is None:
             raise PlaneOpenError(f"segment: expected the name of a staging segment, not {segment!r}")
-        if _SESSION.fullmatch(session) is None:
+        if not is_name(session):
             raise PlaneOpenError(f"session: {session!r} cannot be part of a file name")
         path = directory / segment
         descriptor = _open_segment(path, ring_size)

@@ -21,8 +21,6 @@ from runtime.errors import StartError
 
 SEND_QUEUE = 16
 """Pieces that wait in the socket; the rest of a slice stays with us until there is room."""
-BUDGET_BYTES = 64 << 20
-"""Bytes of slices of one session that are gathered but not yet sent."""
 MAX_URGENT = 256
 
 
@@ -48,19 +46,18 @@ class ZmqWriter:
 
     name = "zmq"
 
-    def __init__(
-        self, context: zmq.Context[Socket], region: Descriptor, control_host: str, budget_bytes: int = BUDGET_BYTES
-    ) -> None:
+    def __init__(self, context: zmq.Context[Socket], region: Descriptor, control_host: str, buffers: SendBuffers) -> None:
         self._piece_bytes, address = _read_descriptor(region, control_host)
         try:
             self.socket: Socket = open_socket(context, zmq.PUSH, SocketLimits(send_queue=SEND_QUEUE))
             connect_socket(self.socket, address)
         except StartError as error:
             raise PlaneOpenError(str(error)) from error
-        self._buffers = SendBuffers(budget_bytes)
+        self._buffers = buffers
         self._held: dict[int, _Held] = {}
         self._outgoing: deque[_Outgoing] = deque()
         self._urgent: deque[list[bytes]] = deque()
+        self.handed_over = 0
 
     @property
     def unfinished(self) -> bool:
@@ -133,6 +130,7 @@ class ZmqWriter:
         assert tracker is not None
         self._held[write.write_id].readers.append(tracker)
         outgoing.sent += size
+        self.handed_over += size
         return True
 
 

@@ -10,6 +10,7 @@ from decode_service.regions.shm import ShmPlane
 from decode_service.regions.zmq import Piece, ZmqPlane
 from prefill_service.outputs import WriteChunk
 from prefill_service.writers.base import RegionWriter
+from prefill_service.writers.buffers import SendBuffers
 from prefill_service.writers.shm import ShmWriter
 from prefill_service.writers.zmq import ZmqWriter
 from protocol.codec import encode
@@ -82,7 +83,7 @@ class ZmqPair(Pair):
 
     def open_writer(self, region: Descriptor | None = None) -> RegionWriter:
         """Connect."""
-        return ZmqWriter(self.context, region or self.plane.descriptor(), "127.0.0.1", budget_bytes=RING_BYTES)
+        return ZmqWriter(self.context, region or self.plane.descriptor(), "127.0.0.1", SendBuffers(RING_BYTES))
 
     def settle(self, writer: RegionWriter, writes: dict[int, WriteChunk]) -> list[ToDecode]:
         """Push, pull and copy until every completion has come out behind its bytes."""

@@ -1,0 +1,170 @@
+"""``DecodeStagingServer``: a decode daemon, as a process of its own or inside an engine.
+
+engine --- unix socket or server.engine ---+
+prefills --- control ROUTER, data PULL ----+--> one loop thread --> a machine per rank
+workers --- copied, verified, scattered ---+
+"""
+
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+import zmq
+
+from decode_service.commands import DecodeCommands
+from decode_service.config import DecodeServiceConfig
+from decode_service.engine import EmbeddedDecodeEngine
+from decode_service.rank import DecodeRank
+from decode_service.regions.memory import sweep_segments
+from decode_service.regions.zmq import ZmqPlane
+from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, default_handler, default_scatter
+from protocol.identifiers import make_incarnation
+from runtime.commands import InProcessCalls
+from runtime.endpoint import RouterEndpoint, Socket
+from runtime.engine_endpoint import EngineEndpoint
+from runtime.engine_protocol import EngineError
+from runtime.host import shared_memory_host_id
+from runtime.logs import logger
+from runtime.loop import EventLoop
+from runtime.loop_thread import LoopThread
+from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
+from runtime.shutdown import Shutdown
+from runtime.workers import WorkerPool
+
+LINGER_MS = 500
+"""How long last words may take to leave at an orderly end."""
+
+
+class DecodeStagingServer:
+    """Hosts the decode ranks of one daemon. ``start``, then ``request_stop`` from anywhere, then ``join``."""
+
+    def __init__(
+        self,
+        config: DecodeServiceConfig,
+        *,
+        make_handler: MakeHandler = default_handler,
+        make_scatter: MakeScatter = default_scatter,
+    ) -> None:
+        self.config = config
+        self._make_handler = make_handler
+        self._make_scatter = make_scatter
+        self._log = logger(decode_id=config.decode_id)
+        self._loop = EventLoop()
+        self._ranks: dict[int, DecodeRank] = {}
+        self._waiters = RoomWaiters()
+        commands = DecodeCommands(self._ranks, self._waiters, self._loop.clock).table()
+        self._execute = commands.execute
+        self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
+        self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.decode_id}-worker")
+        self._shutdown = Shutdown(self._loop, self, config.drain_s)
+        self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up)
+        self._resources = ExitStack()
+
+    @property
+    def engine(self) -> EmbeddedDecodeEngine:
+        """The daemon's commands for an engine in this process."""
+        return EmbeddedDecodeEngine(self._calls.call)
+
+    @property
+    def endpoints(self) -> Mapping[str, str]:
+        """Where the daemon can be reached: each rank's control socket, and the engine's socket."""
+        ranks = {f"control_{number}": rank.control.address for number, rank in self._ranks.items()}
+        return ranks | {"engine": str(self.config.engine_socket)}
+
+    def start(self) -> None:
+        """Take every port, lock and byte that the daemon needs, then begin. Raises ``StartError`` and leaves nothing."""
+        with ExitStack() as undo:
+            self._open(undo)
+            self._resources = undo.pop_all()
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Begin the orderly end: drain, then leave. Any thread, any number of times."""
+        self._loop.call_soon_threadsafe(self._shutdown.request)
+
+    def join(self) -> int:
+        """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
+        return self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.request_stop()
+        self.join()
+
+    # ---- the phases of the end, called by ``Shutdown`` ------------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        """Grant nothing new and say so to every session."""
+        for rank in self._ranks.values():
+            rank.drain()
+
+    def is_idle(self) -> bool:
+        """Whether no grant is open on any rank."""
+        return all(rank.is_idle for rank in self._ranks.values())
+
+    def begin_leaving(self) -> None:
+        """Fail the rooms that are left; their prefills and engines hear of it."""
+        for rank in self._ranks.values():
+            rank.abort_all("the decode daemon is stopping")
+
+    def has_left(self) -> bool:
+        """Whether no copy of ours runs."""
+        return self._workers.outstanding == 0
+
+    # ---- opening and closing --------------------------------------------------------------------------------------------
+
+    def _open(self, undo: ExitStack) -> None:
+        config = self.config
+        undo.callback(self._loop.close)
+        context: zmq.Context[Socket] = zmq.Context(io_threads=1 if len(config.ranks) < 4 else 2)
+        context.max_sockets = 8 * len(config.ranks) + 64
+        undo.callback(context.term)
+        endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
+        undo.callback(endpoint.close, LINGER_MS)
+        for name in sweep_segments(config.shm_dir, config.decode_id):
+            self._log.warning("stale_segment_removed", segment=name, shm_dir=str(config.shm_dir))
+        around = self._surroundings()
+        for number in config.ranks:
+            rank = self._open_rank(number, context, around)
+            self._ranks[number] = rank
+            undo.callback(rank.close, LINGER_MS)
+        # Undone first: no copy may run any more when the rings are unmapped.
+        undo.callback(self._workers.close)
+        self._loop.add_reader(endpoint.socket, endpoint.read)
+        self._loop.add_timed(self._waiters)
+        self._loop.add_timed(self._shutdown)
+
+    def _surroundings(self) -> Surroundings:
+        config = self.config
+        incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
+        host_id = config.host_id or shared_memory_host_id(config.shm_dir)
+        make = (self._make_handler, self._make_scatter)
+        return Surroundings(config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended)
+
+    def _open_rank(self, number: int, context: zmq.Context[Socket], around: Surroundings) -> DecodeRank:
+        config = self.config
+        with ExitStack() as undo:
+            control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}")
+            undo.callback(control.close)
+            data = None
+            if "zmq" in config.planes:
+                address = f"tcp://{config.host}:{config.data_port(number)}"
+                data = ZmqPlane(context, address, config.piece_bytes, config.data_host)
+                undo.callback(data.close)
+            rank = DecodeRank(number, control, data, around)
+            undo.pop_all()
+        return rank
+
+    def _room_ended(self, outcome: RoomOutcome) -> None:
+        self._waiters.resolve(RoomKey(outcome.rank, outcome.room), outcome)
+
+    def _clean_up(self) -> None:
+        self._waiters.fail_all(EngineError("closed", "the daemon stopped before the room ended"))
+        self._resources.close()
+        self._calls.close()

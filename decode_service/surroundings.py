@@ -1,0 +1,81 @@
+"""What every rank of one decode daemon shares, and the parts of it that a laboratory may replace."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from decode_service.allocator import StagingAllocator
+from decode_service.config import DecodeServiceConfig
+from decode_service.handler import DecodeStagingHandler
+from decode_service.handler_settings import DecodeHandlerSettings, PlaneOffer
+from decode_service.scatter import scatter
+from decode_service.scatter_job import Scatter
+from protocol.layout import RankLayout
+from runtime.loop import EventLoop
+from runtime.room_waiters import RoomOutcome
+from runtime.workers import WorkerPool
+
+
+class MakeHandler(Protocol):
+    """Builds one rank's machine."""
+
+    def __call__(self, settings: DecodeHandlerSettings, allocator: StagingAllocator, random: Random) -> DecodeStagingHandler:
+        """Build."""
+
+
+MakeScatter = Callable[[int], Scatter]
+"""Gives one rank its scatter."""
+
+
+def default_handler(settings: DecodeHandlerSettings, allocator: StagingAllocator, random: Random) -> DecodeStagingHandler:
+    """The machine that daemons run."""
+    return DecodeStagingHandler(settings, allocator, random)
+
+
+def default_scatter(rank: int) -> Scatter:  # noqa: ARG001 - every rank scatters alike
+    """The scatter that daemons run."""
+    return scatter
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The daemon as one of its ranks sees it."""
+
+    config: DecodeServiceConfig
+    loop: EventLoop
+    workers: WorkerPool
+    incarnation: int
+    host_id: str
+    make_handler: MakeHandler
+    make_scatter: MakeScatter
+    room_ended: Callable[[RoomOutcome], None]
+
+    def settings(self, rank: int, epoch: int, layout: RankLayout, offers: tuple[PlaneOffer, ...]) -> DecodeHandlerSettings:
+        """What this rank's machine is told at its birth."""
+        config = self.config
+        return DecodeHandlerSettings(
+            decode_id=config.decode_id,
+            decode_rank=rank,
+            decode_incarnation=self.incarnation,
+            epoch=epoch,
+            host_id=self.host_id,
+            layout=layout,
+            chunk_tokens=config.chunk_tokens,
+            planes=offers,
+            features=("xxh3",) if config.checksums else (),
+            heartbeat_s=config.heartbeat_s,
+            lease_s=config.lease_s,
+            grace_s=config.grace_s,
+            abort_retry_s=config.abort_retry_s,
+            retry_limit_s=config.retry_limit_s,
+            park_s=config.park_s,
+            room_deadline_s=config.room_deadline_s,
+            room_deadline_cap=config.room_deadline_cap,
+            max_chunks_in_flight=config.max_chunks_in_flight,
+            max_rewrites=config.max_rewrites,
+            max_sessions=config.max_sessions,
+            max_rooms=config.max_rooms,
+            max_tombstones=config.max_tombstones,
+            max_parked_per_session=config.max_parked_per_session,
+        )
