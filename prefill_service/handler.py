@@ -251,7 +251,8 @@ class PrefillStagingHandler:
         """Do what is due. Costs as much as is due."""
         self._at(now)
         self.state.rooms.expire(now)
-        for key in self.state.timers.pop_due(now):
+        # Leases first: after a long sleep nothing may be said in a session that has lapsed meanwhile.
+        for key in sorted(self.state.timers.pop_due(now), key=lambda due: due.kind is not TimerKind.LEASE):
             if key not in self.state.timers:  # otherwise one that was due before it has begun it anew
                 self._run(key)
         return self._collect()
