@@ -150,7 +150,7 @@ class Closing:
         self.state.timers.cancel(TimerKey(TimerKind.LEASE, session.id))
         self._drop_requests(session)
         if life_over:
-            self._fail_rooms_of_life(session, reason)
+            self.fail_rooms_of_life(session, reason)
         for grant in tuple(session.unwritten.values()):
             self.close_grant(grant, f"writer fenced: {reason}")
         if quiet or session.two_sided:
@@ -193,6 +193,19 @@ class Closing:
             self._send_abort(session, room_id, pending)
         else:
             self._end_abort(session_id, room_id)
+
+    def fail_rooms_of_life(self, session: Session, reason: str) -> None:
+        """The life of this session is over, and with it the source pages of every room it had begun."""
+        for room in self.state.rooms:
+            if room.group == session.group and room.lives.get(session.writer) == session.incarnation:
+                self.fail_room(room, "prefill_gone", f"prefill {session.request.prefill_id!r}: {reason}")
+
+    def fail_rooms_of_other_lives(self, session: Session) -> None:
+        """This session's writer lives anew, so what a former life had begun will never be finished: its pages are gone."""
+        for room in self.state.rooms:
+            life = room.lives.get(session.writer, session.incarnation) if room.group == session.group else session.incarnation
+            if life != session.incarnation:
+                self.fail_room(room, "prefill_gone", f"a newer life of {session.request.prefill_id!r} subscribed")
 
     def _settle_retired(self, grant: Grant) -> None:
         if not grant.has_copies:
@@ -245,13 +258,6 @@ class Closing:
         room.chunks.clear()
         self.state.rooms.bury(room, end, self.state.now)
 
-    def fail_rooms_of_other_lives(self, session: Session) -> None:
-        """This session's writer lives anew, so what a former life had begun will never be finished: its pages are gone."""
-        for room in self.state.rooms:
-            life = room.lives.get(session.writer, session.incarnation) if room.group == session.group else session.incarnation
-            if life != session.incarnation:
-                self.fail_room(room, "prefill_gone", f"a newer life of {session.request.prefill_id!r} subscribed")
-
     def _drop_requests(self, session: Session) -> None:
         for room_id, index in session.open_chunks:
             room = self.state.rooms.live(room_id)
@@ -261,11 +267,6 @@ class Closing:
         session.open_chunks.clear()
         for parked in self.state.parking.drop_session(session.id):
             self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, parked.room, parked.chunk))
-
-    def _fail_rooms_of_life(self, session: Session, reason: str) -> None:
-        for room in self.state.rooms:
-            if room.group == session.group and room.lives.get(session.writer) == session.incarnation:
-                self.fail_room(room, "prefill_gone", f"prefill {session.request.prefill_id!r}: {reason}")
 
     def _forget_if_quiet(self, session: Session) -> None:
         if not session.fenced or session.unwritten or self.state.sessions.get(session.id) is None:

@@ -118,16 +118,19 @@ class DecodeStagingHandler:
         self._replacing.settle()
         return self._collect()
 
-    def session_quiet(self, session_id: str, now: float) -> tuple[Output, ...]:
-        """The plane has proof that no process of this session can write: its process is gone."""
+    def session_quiet(self, session_id: str, now: float, *, died: bool = False) -> tuple[Output, ...]:
+        """The plane has proof that no process of this session can write; ``died``: because its process is gone, pages and all."""
         self._at(now)
         session = self.state.sessions.get(session_id)
         if session is None:
             return self._collect()
-        if not session.fenced:
-            self._closing.end_session(session, "its process is gone", quiet=True, life_over=True)
-        else:
+        if died:
+            self._closing.fail_rooms_of_life(session, "its process is gone")
+        if session.fenced:
             self._closing.prove_quiet(session)
+        else:
+            reason = "its process is gone" if died else "it closed its plane"
+            self._closing.end_session(session, reason, quiet=True, life_over=died)
         return self._collect()
 
     def region_replaced(self, epoch: int, planes: tuple[PlaneOffer, ...], now: float) -> tuple[Output, ...]:

@@ -138,8 +138,7 @@ class DecodeProcess(Process):
                 case ScatterChunk():
                     self.after(self.world.duration(), partial(self._scatter, output, self.memory))
                 case ProbeQuiet():
-                    if output.session not in self.memory.lock_holders:
-                        self.run(self.handler.session_quiet(output.session, self.now))
+                    self._probe(output.session)
                 case RoomDone():
                     self._room_ended(output.room, True, "")
                 case RoomFailed():
@@ -153,6 +152,12 @@ class DecodeProcess(Process):
                 case _:
                     assert_never(output)
         self.check()
+
+    def _probe(self, session: str) -> None:
+        """The kernel's lock: held, given back in order, or left by a process that is gone."""
+        if session not in self.memory.lock_holders:
+            died = session in self.memory.abandoned_locks
+            self.run(self.handler.session_quiet(session, self.now, died=died))
 
     def _new_region(self, size: int) -> tuple[PlaneOffer, ...]:
         self._regions += 1

@@ -23,6 +23,8 @@ class RingMemory:
     """``(alloc_id, start, end) -> problem``; ``None`` once nobody scatters from this memory any more."""
     lock_holders: set[str] = field(default_factory=set)
     """Sessions whose process maps this memory: the kernel locks of the ``shm`` plane."""
+    abandoned_locks: set[str] = field(default_factory=set)
+    """Sessions whose process died while it held its lock."""
 
     def write(self, alloc_id: int, start: int, payload: bytes) -> None:
         """Write some bytes of a grant; raises ``ViolationError`` if they may belong to somebody else by now."""

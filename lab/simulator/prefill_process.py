@@ -93,7 +93,9 @@ class PrefillProcess(Process):
         """Die: the kernel drops its locks, and no write of it goes on."""
         super().end_life()
         for session, opened in self._planes.items():
-            opened.memory.lock_holders.discard(session)
+            if session in opened.memory.lock_holders:
+                opened.memory.lock_holders.discard(session)
+                opened.memory.abandoned_locks.add(session)
 
     def machine_deadline(self) -> float | None:
         return self.handler.next_deadline()
