@@ -62,7 +62,7 @@ class Attempts:
     def send_after(self, peer: Peer, session: Session) -> None:
         """No write of this lost session runs: claim that, and ask for the next as soon as the pace allows."""
         self.state.timers.cancel(TimerKey(TimerKind.STOP_WAIT, peer.endpoint))
-        peer.stopping, peer.stopped, peer.state = None, session.id, PeerState.SUBSCRIBING
+        peer.stopping, peer.stopped, peer.state, session.claimed = None, session.id, PeerState.SUBSCRIBING, True
         if peer.attempt_sent <= self.state.now - self._pause_s(session):
             self.send(peer)
             return

@@ -4,7 +4,8 @@
    never touch what the next session does.
 2. The next subscription waits until no write of the lost session runs, and names it in ``stopped``: D's proof for every grant
    it gave there. A write that does not end within ``stop_wait_s`` is not waited for any more, and then nothing is claimed.
-3. ``UNSUBSCRIBE`` is the same proof where no subscription follows, so it too waits for the last write.
+3. ``UNSUBSCRIBE`` is the same proof where no subscription follows, so it too waits for the last write. For D it is also the
+   end of this life's rooms, unless it names a session that D has replaced.
 """
 
 from dataclasses import dataclass
@@ -96,9 +97,21 @@ class Losing:
             del peer.ended[session.id]
         if peer.stopping == session.id and peer.state is PeerState.STOPPING and not peer.leaving:
             self.attempts.send_after(peer, session)
-        elif session.plane is not PlaneState.OPENING:
-            self.state.send(peer.endpoint, Unsubscribe(session.id, "its last write has ended"))
+        elif not session.claimed:
+            self._claim_late(peer, session)
         self._part_if_quiet(peer)
+
+    def _claim_late(self, peer: Peer, session: Session) -> None:
+        """The last write of a session that is not waited for any more has ended: that is proof for D, late as it comes.
+
+        ``UNSUBSCRIBE`` also says that this life is over, so it may name a session only when D has another one for us, or when
+        we leave. Until then the next attempt carries the claim.
+        """
+        session.claimed = True
+        if peer.leaving or peer.session is not None:
+            self.state.send(peer.endpoint, Unsubscribe(session.id, "its last write has ended"))
+        else:
+            peer.stopped = session.id
 
     def leave(self, peer: Peer, code: str, reason: str) -> None:
         """Fail the rooms that go there, and part once none of our writes runs there."""

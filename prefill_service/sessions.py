@@ -54,6 +54,8 @@ class Session:
     plane: PlaneState = PlaneState.OPENING
     running: set[int] = field(default_factory=set)
     """Writes that have begun and not ended."""
+    claimed: bool = False
+    """A subscription has said that none of its writes runs any more."""
     busy: dict[Chunk, None] = field(default_factory=dict)
     """Chunks that D had no place for, in the order of its answers: asked again as soon as one is scattered."""
     aborted_rooms: OrderedDict[str, tuple[str, float]] = field(default_factory=OrderedDict)

@@ -3,7 +3,7 @@
 1. Only the answer to the latest attempt of this life counts.
 2. A session is current once its plane is open. A plane that does not open is not offered again until a session has worked; if
    none is left, the rooms that go there fail with every reason, and all planes are tried again, slowly.
-3. A lost session never comes back. If D still takes it for alive, D is told that it is over, once that is true.
+3. A lost session never comes back. If D still takes it for alive, the next attempt says that it has stopped, once that is true.
 4. Being refused never ends the asking, except when a newer life of this rank has taken its place.
 """
 
@@ -20,7 +20,7 @@ from prefill_service.state import PrefillState, TimerKey, TimerKind
 from prefill_service.transfers import Transfers
 from protocol.errors import LayoutError, LocalProtocolError
 from protocol.limits import MAX_TEXT_BYTES
-from protocol.messages import Error, ErrorCode, Goodbye, Refused, RefusedCode, Subscribed, Unsubscribe
+from protocol.messages import Error, ErrorCode, Goodbye, Refused, RefusedCode, Subscribed
 from protocol.timers import Backoff
 
 _WORTH_WAITING = frozenset({RefusedCode.TOO_MANY_SESSIONS, RefusedCode.DRAINING, RefusedCode.WRITER_TAKEN})
@@ -137,7 +137,7 @@ class Subscribing:
         self.state.counters["lost_sessions_returned"] += 1
         session = peer.ended.get(session_id)
         if session is None or not session.running:
-            self.state.send(peer.endpoint, Unsubscribe(session_id, "it was given up"))
+            peer.stopped = session_id
 
     def _adopt(self, peer: Peer, message: Subscribed) -> None:
         if peer.decode_incarnation not in {None, message.decode_incarnation}:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from prefill_service.outputs import ClosePlane, Disconnect, OpenPlane, Output, RoomFailed, Send
+from prefill_service.outputs import ClosePlane, Disconnect, OpenPlane, Output, RoomFailed
 from prefill_service.rooms import RoomRefused
 from protocol.errors import LocalProtocolError
 from protocol.layout import LayoutDifference
@@ -239,27 +239,31 @@ def test_new_epoch_of_the_same_life_keeps_every_room() -> None:
 
 
 def test_lost_session_never_comes_back() -> None:
-    """If D still takes a lost session for alive it is told that this is over, and asked again."""
+    """If D still takes a lost session for alive it is told again that this one has stopped, and asked for another."""
     bench = Bench()
     session = bench.connect()
     bench.now += 1.0
     lost = bench.hear("d0", Error(session, ErrorCode.UNKNOWN_SESSION, "who?", "HEARTBEAT"))
     (again,) = sent(lost, Subscribe)
-    out = bench.hear("d0", bench.answer(again, session=session))
-    assert out == (Send("d0", Unsubscribe(session, "it was given up")),)
+    assert bench.hear("d0", bench.answer(again, session=session)) == ()
     assert bench.counters["lost_sessions_returned"] == 1
-    assert of_type(bench.accept("d0", bench.run(2.0)), OpenPlane)
+    out = bench.run(2.0)
+    assert {attempt.stopped for attempt in sent(out, Subscribe)} == {session}
+    assert of_type(bench.accept("d0", out), OpenPlane)
 
 
 def test_lost_session_whose_write_runs_is_not_said_to_be_over() -> None:
     """D returns a session in which a write of ours still runs: it is not taken up, and nothing is claimed about it."""
     bench = Bench(stop_wait_s=3.0)
     session = bench.connect()
-    bench.writing()
+    write = bench.writing()
     bench.now += 1.0
     bench.hear("d0", Error(session, ErrorCode.UNKNOWN_SESSION, "who?", "HEARTBEAT"))
     (again,) = sent(bench.run(3.0), Subscribe)
     assert bench.hear("d0", bench.answer(again, session=session)) == ()
+    assert {attempt.stopped for attempt in sent(bench.run(3.0), Subscribe)} == {None}
+    assert not sent(bench.finish(write), Unsubscribe)
+    assert {attempt.stopped for attempt in sent(bench.run(3.0), Subscribe)} == {session}
 
 
 def test_goodbye_changes_nothing_but_the_mark() -> None:
