@@ -21,7 +21,7 @@ import lab.launch
 STOP_TIMEOUT_S = 15.0
 """How long a daemon may take to drain and leave after SIGTERM before it is killed."""
 
-TAIL_LINES = 30
+TAIL_LINES = 12
 
 
 class DaemonDied(Exception):

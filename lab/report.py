@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from rich.console import Console
 from rich.table import Table
@@ -75,10 +75,7 @@ class RunReport:
             },
             "plane": self.plane,
             "daemon_restarts": self.restarts,
-            "failures": [
-                {"room": failure.room, "rank": failure.rank, "code": failure.code, "message": failure.message}
-                for failure in self.failures
-            ],
+            "failures": [asdict(failure) for failure in self.failures],
         }
 
 
