@@ -63,7 +63,7 @@ class ClosePlane:
 
 @dataclass(frozen=True, slots=True)
 class WriteChunk:
-    """Gather ``[token_start, + num_tokens)`` of ``source`` into ring bytes ``[offset, + num_bytes)``; then ``write_finished``."""
+    """Gather ``[token_start, + num_tokens)`` of ``source`` into ring bytes ``[offset, + num_bytes)``, and report its end."""
 
     write_id: int
     peer: str
