@@ -21,6 +21,7 @@ from lab.process import DaemonDied
 from lab.progress import open_progress
 from lab.report import print_json, print_run
 from lab.shape import ShapeError
+from lab.simulate import simulate
 from lab.trace import TraceError
 from runtime.pool_layout import PoolError
 
@@ -90,6 +91,9 @@ def bench(*, short: bool, as_json: bool) -> None:
         print_json(report.to_json())
     else:
         print_bench(report, Console())
+
+
+main.add_command(simulate)
 
 
 def usable(make: Callable[[], T]) -> T:

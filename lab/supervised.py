@@ -62,7 +62,12 @@ class SupervisedDaemon(Generic[C]):
 
     async def available(self) -> Life[C]:
         """The current life, as soon as there is one that answers. Needs ``supervise`` to be running."""
-        await self._ready.wait()
+        while True:
+            await self._ready.wait()
+            if self.process.exit_status is None:
+                break
+            # Dead already; ``supervise`` is about to notice, and nothing more should be asked of this life.
+            self._ready.clear()
         assert self._life is not None
         return self._life
 
