@@ -20,7 +20,7 @@ from decode_service.outputs import (
     Send,
     SessionClosed,
 )
-from decode_service.regions.base import Plane
+from decode_service.regions.base import Plane, Quietness
 from decode_service.regions.memory import copy_into
 from decode_service.scatter_job import Scatter, scatter_chunk
 from decode_service.surroundings import Surroundings
@@ -181,10 +181,11 @@ class Performing:
 
     def _probe(self, session: str, now: float) -> tuple[Output, ...]:
         plane = self._planes.get(session)
-        if plane is None or not plane.is_quiet(session):
+        proof = Quietness.NOT_PROVEN if plane is None else plane.quietness(session)
+        if proof is Quietness.NOT_PROVEN:
             return ()
-        self._log.info("session_proven_quiet", session=session, plane=plane.name)
-        return self._handler.session_quiet(session, now)
+        self._log.info("session_proven_quiet", session=session, proof=proof.value)
+        return self._handler.session_quiet(session, now, died=proof is Quietness.DIED)
 
     def _forget(self, session: str) -> None:
         plane = self._planes.pop(session, None)

@@ -47,6 +47,11 @@ class FileLock:
             # The former holder removed the file between our open and our lock: what we hold has no name any more.
             os.close(descriptor)
 
+    def mark(self) -> None:
+        """Note in the file that its lock was really held: a free lock on a marked file means that its holder died."""
+        assert self._descriptor is not None
+        os.write(self._descriptor, b"%d\n" % os.getpid())
+
     def close(self) -> None:
         """Remove the file, then free the lock: in this order nobody locks a file that is about to lose its name."""
         if self._descriptor is None:

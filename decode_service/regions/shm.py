@@ -7,6 +7,7 @@ quiet exactly if nobody holds that lock: not if its process looks dead, and not 
 import os
 from pathlib import Path
 
+from decode_service.regions.base import Quietness
 from decode_service.regions.memory import SharedRing
 from protocol.messages import Descriptor
 from runtime.locks import try_lock
@@ -25,16 +26,19 @@ class ShmPlane:
         """The segment's file name; each side looks for it in its own ``shm_dir``."""
         return {"segment": self._ring.path.name}
 
-    def is_quiet(self, session: str) -> bool:
-        """True if no process maps the ring for this session: its lock file does not exist, or nobody holds its lock."""
+    def quietness(self, session: str) -> Quietness:
+        """Ask the kernel who holds the lock: a writer that closed its plane has removed the file, a dead one has not."""
         try:
             descriptor = os.open(self._lock_path(session), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            return True
+            return Quietness.CLOSED
         except OSError:
-            return False
+            return Quietness.NOT_PROVEN
         try:
-            return try_lock(descriptor)
+            if not try_lock(descriptor):
+                return Quietness.NOT_PROVEN
+            # An unmarked file was created but never held: nothing was mapped.
+            return Quietness.DIED if os.fstat(descriptor).st_size else Quietness.CLOSED
         finally:
             os.close(descriptor)
 

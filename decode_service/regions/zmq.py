@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import zmq
 
+from decode_service.regions.base import Quietness
 from protocol.codec import decode_data_header, decode_to_decode
 from protocol.errors import RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
@@ -53,9 +54,9 @@ class ZmqPlane:
             return decode_to_decode([frame.bytes for frame in frames[: MAX_FRAMES + 1]])
         return self._piece(frames)
 
-    def is_quiet(self, session: str) -> bool:  # noqa: ARG002 - the plane's interface
-        """Always true: no other process writes here."""
-        return True
+    def quietness(self, session: str) -> Quietness:  # noqa: ARG002 - the plane's interface
+        """Always proven: no other process writes here. Who lives is not known."""
+        return Quietness.CLOSED
 
     def forget(self, session: str) -> None:
         """Nothing is kept per session."""

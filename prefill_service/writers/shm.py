@@ -102,6 +102,7 @@ def _map_locked(path: Path, descriptor: int, ring_size: int, lock: FileLock) -> 
     problem = f"{path}: the decode rank has replaced this region"
     try:
         if is_path_of(descriptor, path):
+            lock.mark()
             return mmap.mmap(descriptor, ring_size, flags=mmap.MAP_SHARED)
     except OSError as error:
         problem = f"{path}: {error.strerror}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import zmq
 
+from decode_service.regions.base import Quietness
 from decode_service.regions.zmq import ZmqPlane
 from prefill_service.outputs import WriteChunk
 from prefill_service.writers.base import PlaneOpenError
@@ -83,10 +84,11 @@ def test_a_released_buffer_never_carries_the_next_slice_into_the_last_one(pair: 
 def test_quiet_once_the_writer_is_closed(pair: Pair) -> None:
     """An open writer is proven quiet only where this side does the writing; a closed one always is."""
     writer = pair.open_writer()
-    assert pair.plane.is_quiet(SESSION) is pair.plane.two_sided
-    assert pair.plane.is_quiet("another-session")
+    open_proof = Quietness.CLOSED if pair.plane.two_sided else Quietness.NOT_PROVEN
+    assert pair.plane.quietness(SESSION) is open_proof
+    assert pair.plane.quietness("another-session") is Quietness.CLOSED
     writer.close()
-    assert pair.plane.is_quiet(SESSION)
+    assert pair.plane.quietness(SESSION) is Quietness.CLOSED
     pair.plane.forget(SESSION)
 
 

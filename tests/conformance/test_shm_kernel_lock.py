@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from decode_service.regions.base import Quietness
 from decode_service.regions.memory import SharedRing, segment_name
 from decode_service.regions.shm import ShmPlane
 from prefill_service.writers.base import PlaneOpenError
@@ -51,10 +52,10 @@ def test_a_killed_writer_is_proven_quiet(ring: SharedRing, start_writer: Start) 
     plane = ShmPlane(ring)
     process = start_writer()
     assert ring.buffer[0] == 0xAB
-    assert not plane.is_quiet(SESSION)
+    assert plane.quietness(SESSION) is Quietness.NOT_PROVEN
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert plane.is_quiet(SESSION)
+    assert plane.quietness(SESSION) is Quietness.DIED
     plane.forget(SESSION)
     assert [path.name for path in ring.path.parent.iterdir()] == [ring.path.name]
 
@@ -64,15 +65,23 @@ def test_a_stopped_writer_is_not_quiet(ring: SharedRing, start_writer: Start) ->
     plane = ShmPlane(ring)
     process = start_writer()
     process.send_signal(signal.SIGSTOP)
-    assert not plane.is_quiet(SESSION)
+    assert plane.quietness(SESSION) is Quietness.NOT_PROVEN
     process.send_signal(signal.SIGCONT)
-    assert not plane.is_quiet(SESSION)
+    assert plane.quietness(SESSION) is Quietness.NOT_PROVEN
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("\n")
     process.stdin.flush()
     assert process.stdout.readline() == "closed\n"
-    assert plane.is_quiet(SESSION)
+    assert plane.quietness(SESSION) is Quietness.CLOSED
+
+
+def test_a_lock_file_that_nobody_ever_held_proves_no_death(ring: SharedRing) -> None:
+    """A writer that stopped between creating the file and locking it maps nothing: quiet, and not dead."""
+    ring.path.with_name(f"{ring.path.name}.{SESSION}.lock").touch()
+    plane = ShmPlane(ring)
+    assert plane.quietness(SESSION) is Quietness.CLOSED
+    plane.forget(SESSION)
 
 
 def test_a_second_process_cannot_take_the_session(ring: SharedRing, start_writer: Start) -> None:

@@ -1,5 +1,6 @@
 """File locks: held by one at a time, and gone with their holder."""
 
+import os
 from pathlib import Path
 
 from runtime.locks import FileLock, is_path_of
@@ -26,6 +27,16 @@ def test_a_stale_lock_file_is_taken_over(tmp_path: Path) -> None:
     path.touch()
     lock = FileLock.take(path)
     assert lock is not None
+    lock.close()
+
+
+def test_a_marked_file_says_who_held_it(tmp_path: Path) -> None:
+    """A mark shows that the lock was held, and by which process."""
+    lock = FileLock.take(tmp_path / "a.lock")
+    assert lock is not None
+    assert lock.path.stat().st_size == 0
+    lock.mark()
+    assert int(lock.path.read_text()) == os.getpid()
     lock.close()
 
 
