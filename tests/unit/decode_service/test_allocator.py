@@ -1,6 +1,6 @@
 """The ring against a model that owns every byte of an endless tape, and the sequences that hung other implementations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -277,12 +277,12 @@ class CountingTable:
         self.touched += 1
         return self._table.pop(key, default)
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[int]:
         for key in self._table:
             self.touched += 1
             yield key
 
-    def values(self):  # type: ignore[no-untyped-def]
+    def values(self) -> Iterator[Allocation]:
         """Entries as they are asked for."""
         for value in self._table.values():
             self.touched += 1
