@@ -56,7 +56,8 @@ class DecodeStagingHandler:
             rooms=RoomTable(settings.max_rooms, settings.max_tombstones, settings.room_deadline_s),
             grants=GrantTable(allocator),
             parking=Parking(settings.max_parked_per_session, settings.max_early_aborts),
-            fanout=fanout or WatermarkFanout(settings.watermark_retry_s, settings.retry_limit_s),
+            # Not ``or``: a fan-out without subscribers has length 0.
+            fanout=WatermarkFanout(settings.watermark_retry_s, settings.retry_limit_s) if fanout is None else fanout,
             random=random,
         )
         self._closing = Closing(self.state)
