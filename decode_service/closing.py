@@ -5,24 +5,14 @@ Releasing a grant early needs proof, from every writer that was told ``granted``
 this side does all the writing. A lease is never proof: it only decides whom we stop listening to.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from decode_service.aborting import Aborting
 from decode_service.grants import Grant, GrantState
 from decode_service.outputs import ProbeQuiet, RoomDone, RoomFailed, SessionClosed
 from decode_service.rooms import Room, RoomEnd
 from decode_service.sessions import Session
 from decode_service.state import DecodeState, TimerKey, TimerKind
-from protocol.messages import Abort
-from protocol.timers import Backoff
-
-
-@dataclass(slots=True)
-class PendingAbort:
-    """An ``ABORT`` that is repeated until its session acknowledges it."""
-
-    abort_id: int
-    reason: str
-    backoff: Backoff
 
 
 @dataclass(slots=True, eq=False)
@@ -30,8 +20,7 @@ class Closing:
     """Ends grants, sessions and rooms, in the order that keeps every promise made about them."""
 
     state: DecodeState
-    _aborts: dict[tuple[str, str], PendingAbort] = field(default_factory=dict)
-    _next_abort_id: int = 1
+    aborting: Aborting
 
     def fail_room(self, room: Room, code: str, message: str) -> None:
         """Fail a room for good: tell every writer, close its grants, and tell the engine once our own copies have ended."""
@@ -41,7 +30,7 @@ class Closing:
         self.state.counters[f"room_failed_{code}"] += 1
         self.state.timers.cancel(TimerKey(TimerKind.ROOM, room=room.id))
         for session in self._writers_of(room):
-            self._start_abort(session, room)
+            self.aborting.begin(session, room)
         for chunk in tuple(room.chunks.values()):
             if chunk.grant is not None:
                 self.close_grant(chunk.grant, f"room failed: {code}")
@@ -176,23 +165,8 @@ class Closing:
 
     def abort_acknowledged(self, session: Session, room_id: str, abort_id: int) -> None:
         """``ABORT_ACK``: proof, if it answers the abort that is current for this session and room."""
-        pending = self._aborts.get((session.id, room_id))
-        if pending is None or pending.abort_id != abort_id:
-            self.state.counters["abort_acks_ignored"] += 1
-            return
-        self._end_abort(session.id, room_id)
-        self.prove_quiet(session, room_id)
-
-    def retry_abort(self, session_id: str, room_id: str) -> None:
-        """The ack did not come in time: send the same ``ABORT`` again, while its proof or the room's end matters to anyone."""
-        session, pending = self.state.sessions.get(session_id), self._aborts.get((session_id, room_id))
-        if session is None or pending is None:
-            return
-        remembered = self.state.rooms.live(room_id) is not None or self.state.rooms.over(room_id) is not None
-        if remembered or any(grant.room.id == room_id for grant in session.unwritten.values()):
-            self._send_abort(session, room_id, pending)
-        else:
-            self._end_abort(session_id, room_id)
+        if self.aborting.acknowledge(session, room_id, abort_id):
+            self.prove_quiet(session, room_id)
 
     def fail_rooms_of_life(self, session: Session, reason: str) -> None:
         """The life of this session is over, and with it the source pages of every room it had begun."""
@@ -228,23 +202,6 @@ class Closing:
             return [session for session in found if session is not None]
         return [session for session in self.state.sessions.of_group(room.group) if session.slice.token_bytes]
 
-    def _start_abort(self, session: Session, room: Room) -> None:
-        assert room.end is not None
-        backoff = Backoff(self.state.settings.abort_retry_s, self.state.settings.retry_limit_s)
-        pending = PendingAbort(self._next_abort_id, f"{room.end.code}: {room.end.message}"[:512], backoff)
-        self._next_abort_id += 1
-        self._aborts[session.id, room.id] = pending
-        self._send_abort(session, room.id, pending)
-
-    def _send_abort(self, session: Session, room_id: str, pending: PendingAbort) -> None:
-        self.state.send(session, Abort(session.id, room_id, pending.abort_id, pending.reason))
-        key = TimerKey(TimerKind.ABORT, session.id, room_id)
-        self.state.timers.set(key, self.state.now + pending.backoff.next_interval(self.state.random))
-
-    def _end_abort(self, session_id: str, room_id: str) -> None:
-        self._aborts.pop((session_id, room_id), None)
-        self.state.timers.cancel(TimerKey(TimerKind.ABORT, session_id, room_id))
-
     def _settle_room(self, room: Room) -> None:
         if room.end is None or room.end.done or room.copies or self.state.rooms.live(room.id) is not room:
             return
@@ -271,8 +228,7 @@ class Closing:
     def _forget_if_quiet(self, session: Session) -> None:
         if not session.fenced or session.unwritten or self.state.sessions.get(session.id) is None:
             return
-        for session_id, room_id in [key for key in self._aborts if key[0] == session.id]:
-            self._end_abort(session_id, room_id)
+        self.aborting.forget(session)
         self.state.timers.cancel(TimerKey(TimerKind.QUIET, session.id))
         self.state.sessions.forget(session)
         del self.state.routes[session.id]

@@ -15,6 +15,7 @@ The parts: ``subscribing`` (sessions), ``hearing`` (who speaks), ``granting`` (r
 
 from random import Random
 
+from decode_service.aborting import Aborting
 from decode_service.allocator import StagingAllocator
 from decode_service.closing import Closing
 from decode_service.completing import Completing
@@ -60,7 +61,7 @@ class DecodeStagingHandler:
             fanout=WatermarkFanout(settings.watermark_retry_s, settings.retry_limit_s) if fanout is None else fanout,
             random=random,
         )
-        self._closing = Closing(self.state)
+        self._closing = Closing(self.state, Aborting(self.state))
         self._granting = Granting(self.state, self._closing)
         self._completing = Completing(self.state, self._closing, Pieces(self.state))
         self._subscribing = Subscribing(self.state, self._closing)
@@ -120,7 +121,7 @@ class DecodeStagingHandler:
         return self._collect()
 
     def session_quiet(self, session_id: str, now: float, *, died: bool = False) -> tuple[Output, ...]:
-        """The plane has proof that no process of this session can write; ``died``: because its process is gone, pages and all."""
+        """The plane has proof that no process of this session can write; ``died``: its process is gone, pages and all."""
         self._at(now)
         session = self.state.sessions.get(session_id)
         if session is None:

@@ -30,7 +30,7 @@ class Watching:
             case TimerKind.QUIET:
                 self._check_quiet(key.session)
             case TimerKind.ABORT:
-                self.closing.retry_abort(key.session, key.room)
+                self.closing.aborting.retry(key.session, key.room)
             case TimerKind.PARK:
                 self.granting.park_expired(key.session, key.room, key.chunk)
             case TimerKind.ROOM:

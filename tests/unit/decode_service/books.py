@@ -126,12 +126,12 @@ def check_timers(handler: DecodeStagingHandler) -> None:
     by_kind = {kind: {key[1:] for key in keys if key.kind is kind} for kind in TimerKind}
     assert by_kind[TimerKind.LEASE] == {(session.id, "", 0) for session in state.sessions.all_current()}
     assert by_kind[TimerKind.QUIET] == {(session.id, "", 0) for session in state.sessions.all() if session.fenced}
-    assert by_kind[TimerKind.ABORT] == {(*key, 0) for key in handler._closing._aborts}
+    assert by_kind[TimerKind.ABORT] == {(*key, 0) for key in handler._closing.aborting.pending}
     assert by_kind[TimerKind.ROOM] == {("", room.id, 0) for room in state.rooms if room.end is None}
     assert by_kind[TimerKind.QUARANTINE] <= closed if state.replacing else by_kind[TimerKind.QUARANTINE] == closed
     parked = {(session, room, chunk) for session, mine in state.parking._by_session.items() for room, chunk in mine}
     assert by_kind[TimerKind.PARK] == parked
     assert {(s, r, c) for r, items in state.parking._by_room.items() for s, c in items} == parked
     known = {session.id for session in state.sessions.all()}
-    assert {session for session, _ in handler._closing._aborts} <= known
+    assert {session for session, _ in handler._closing.aborting.pending} <= known
     assert {session for session, _, _ in parked} <= {session.id for session in state.sessions.all_current()}
