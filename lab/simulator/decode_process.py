@@ -1,6 +1,7 @@
 """A decode rank in the simulator: the shipped machine, its ring, its copies and its engine's view of its rooms."""
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, assert_never
@@ -22,17 +23,20 @@ from decode_service.outputs import (
     SessionClosed,
 )
 from decode_service.rooms import RoomRefused
+from lab.simulator.decode_checks import DecodeChecks
 from lab.simulator.memory import RingMemory, ViolationError, checksum_of
 from lab.simulator.process import Process
 from protocol import codec
 from protocol.layout import PageRun, RankLayout
 from protocol.messages import DataPiece, Descriptor
-from protocol.watermark import Watermark, is_watermark_ready
+from protocol.watermark import is_watermark_ready
 
 if TYPE_CHECKING:
     from lab.simulator.world import World
 
 PIECE_BYTES = 5
+MAX_BACKLOG = 64
+"""Messages that wait in senders' queues for a rank that is down."""
 
 
 class DecodeProcess(Process):
@@ -49,40 +53,50 @@ class DecodeProcess(Process):
         """Rooms of this life: the number of tokens of each."""
         self.ended: dict[str, tuple[bool, str]] = {}
         self.arrived: dict[str, dict[int, bytes]] = {}
+        self.scattering: Counter[str] = Counter()
+        """Rooms with scatters that run."""
+        self.backlog: deque[Callable[[], None]] = deque(maxlen=MAX_BACKLOG)
         self.totals: Counter[str] = Counter()
-        self._highest = Watermark(0, 0)
+        self.regions: dict[int, RingMemory] = {}
 
     def begin_life(self) -> None:
-        """Start with an empty ring in a new epoch."""
+        """Start with an empty ring in a new epoch; whoever waited to be heard is heard now."""
         super().begin_life()
         world, options = self.world, self.world.options
         size = world.ring_bytes(self.layout)
-        self._regions = 0
         self._random = random = Random(f"{options.seed} {self.name} {self.life}")
-        planes = self._new_region(size)
+        self.regions = {}
+        epoch = random.getrandbits(63)
         settings = DecodeHandlerSettings(
             decode_id=self.name,
             decode_rank=self.rank,
             decode_incarnation=self.life,
-            epoch=random.getrandbits(63),
+            epoch=epoch,
             host_id="host",
             layout=self.layout,
             chunk_tokens=options.chunk_tokens,
-            planes=planes,
+            planes=self._new_region(size, epoch),
             lease_s=world.LEASE_S,
             grace_s=1.0,
             quarantine_s=world.QUARANTINE_S,
-            room_deadline_s=world.ROOM_DEADLINE_S,
+            room_deadline_s=options.room_deadline_s,
             max_chunks_in_flight=options.max_chunks_in_flight,
+            max_retired_regions=options.max_retired_regions,
         )
         self.handler = world.rules.decode(settings, StagingAllocator(size), random)
         self.registered, self.ended, self.arrived = {}, {}, {}
-        self._highest = Watermark(0, 0)
+        self.scattering.clear()
+        self._checks = DecodeChecks(self.name)
+        backlog, self.backlog = self.backlog, deque(maxlen=MAX_BACKLOG)
+        for deliver in backlog:
+            self.events.after(world.options.delay_s, deliver)
 
     def end_life(self) -> None:
         """Die; whoever still maps the ring writes into memory that nobody reads."""
         super().end_life()
         self.memory.may_write = None
+        for memory in self.regions.values():
+            memory.being_read.clear()
         self.totals.update(self.handler.state.counters)
 
     def machine_deadline(self) -> float | None:
@@ -94,15 +108,19 @@ class DecodeProcess(Process):
 
     # ---- the engine -------------------------------------------------------------------------------------------------------
 
-    def register_room(self, room: str, group: str, num_tokens: int) -> None:
-        """The engine expects a room; an id it has used already in this life is refused and changes nothing."""
+    def register_room(self, room: str, group: str, num_tokens: int) -> bool:
+        """The engine expects a room. False if it is refused, because its id is live or remembered."""
         try:
             outputs = self.handler.register_room(room, group, num_tokens, PageRun(()), self.now)
         except RoomRefused:
-            return
+            return False
+        if room in self.registered and room not in self.ended:
+            raise ViolationError(f"{self.name} takes room {room} twice")
         self.registered[room] = num_tokens
         self.arrived[room] = {}
+        self.ended.pop(room, None)
         self.run(outputs)
+        return True
 
     def abort_room(self, room: str) -> None:
         """The engine gives a room up."""
@@ -136,7 +154,7 @@ class DecodeProcess(Process):
                 case Send():
                     self._send(output)
                 case ScatterChunk():
-                    self.after(self.world.duration(), partial(self._scatter, output, self.memory))
+                    self._begin_scatter(output)
                 case ProbeQuiet():
                     self._probe(output.session)
                 case RoomDone():
@@ -145,27 +163,35 @@ class DecodeProcess(Process):
                     self._room_ended(output.room, False, output.code)
                 case ReplaceRegion():
                     self.after(self.world.duration(), self._replace_region)
-                case SessionClosed() | ReleaseRegion():
+                case ReleaseRegion():
+                    self.regions[output.epoch].released = True
+                case SessionClosed():
                     pass
                 case CopyPiece():
                     raise AssertionError("only a received piece asks for a copy")
                 case _:
                     assert_never(output)
-        self.check()
+        self._checks.after_step(self.handler)
 
     def _probe(self, session: str) -> None:
-        """The kernel's lock: held, given back in order, or left by a process that is gone."""
-        if session not in self.memory.lock_holders:
+        """The kernel's lock: held, given back in order, or left by a process that is gone. Only ``shm`` has one."""
+        known = self.handler.state.sessions.get(session)
+        has_lock = known is not None and known.answer.plane == "shm"
+        if has_lock and session not in self.memory.lock_holders:
             died = session in self.memory.abandoned_locks
             self.run(self.handler.session_quiet(session, self.now, died=died))
 
-    def _new_region(self, size: int) -> tuple[PlaneOffer, ...]:
-        self._regions += 1
-        self.memory = RingMemory(f"{self.name}.{self.life}.{self._regions}", bytearray(size), self._write_problem)
-        self.world.memories[self.memory.key] = self.memory
-        descriptor: Descriptor = {"memory": self.memory.key, "piece_bytes": PIECE_BYTES}
+    def _new_region(self, size: int, epoch: int) -> tuple[PlaneOffer, ...]:
+        key = f"{self.name}.{self.life}.{epoch:x}"
+        self.memory = RingMemory(key, bytearray(size), self._write_problem)
+        self.world.memories[key] = self.regions[epoch] = self.memory
+        kept = sum(not memory.released for memory in self.regions.values())
+        if kept > self.world.options.max_retired_regions + 1:
+            raise ViolationError(f"{self.name} keeps {kept} regions")
+        descriptor: Descriptor = {"memory": key, "piece_bytes": PIECE_BYTES}
         return (
             PlaneOffer("shm", descriptor, two_sided=False, same_host=True),
+            PlaneOffer("nixl", descriptor, two_sided=False, same_host=False, reaches_retired=True),
             PlaneOffer("zmq", descriptor, two_sided=True, same_host=False, piece_bytes=PIECE_BYTES),
         )
 
@@ -175,10 +201,11 @@ class DecodeProcess(Process):
             self.run(self.handler.region_unavailable("no memory", self.now))
             return
         self.world.note(f"{self.name} replaces its region")
+        self.world.results["replaced_during_copy"] += any(grant.has_copies for grant in self.handler.state.grants)
         self.memory.may_write = None
-        planes = self._new_region(len(self.memory.data))
-        self._highest = Watermark(0, 0)
-        self.run(self.handler.region_replaced(self._random.getrandbits(63), planes, self.now))
+        epoch = self._random.getrandbits(63)
+        planes = self._new_region(len(self.memory.data), epoch)
+        self.run(self.handler.region_replaced(epoch, planes, self.now))
 
     def _send(self, output: Send) -> None:
         self.world.trace(self.name, output.route.decode(), output.message)
@@ -193,14 +220,23 @@ class DecodeProcess(Process):
             memory.write(piece.alloc_id, output.offset, payload)
             self.run(self.handler.piece_copied(output.copy_id, self.now))
 
-        self.after(self.world.duration(), finish)
+        self.after(self.world.copy_duration(), finish)
+
+    def _begin_scatter(self, job: ScatterChunk) -> None:
+        """From now on these bytes are read, and then the pages are written."""
+        memory = self.memory
+        memory.being_read[job.alloc_id] = (job.slices[0].offset, job.slices[-1].offset + job.slices[-1].num_bytes)
+        self.scattering[job.room] += 1
+        self.after(self.world.copy_duration(), partial(self._scatter, job, memory))
 
     def _scatter(self, job: ScatterChunk, memory: RingMemory) -> None:
         slices = {part.layout.writer: bytes(memory.data[part.offset : part.offset + part.num_bytes]) for part in job.slices}
         bad = tuple(part.layout.writer for part in job.slices if checksum_of(slices[part.layout.writer]) != part.checksum)
+        del memory.being_read[job.alloc_id]
+        self.scattering[job.room] -= 1
+        if memory.released:
+            raise ViolationError(f"{self.name} scatters from {memory.key}, which it gave back")
         if not bad:
-            if job.room in self.ended:
-                raise ViolationError(f"{self.name} scatters into pages of room {job.room}, which the engine has back")
             if job.chunk in self.arrived[job.room]:
                 raise ViolationError(f"{self.name} scatters chunk {job.chunk} of room {job.room} twice")
             self.arrived[job.room][job.chunk] = b"".join(slices.values())
@@ -209,34 +245,10 @@ class DecodeProcess(Process):
     def _room_ended(self, room: str, done: bool, code: str) -> None:
         if room in self.ended:
             raise ViolationError(f"{self.name} reports the end of room {room} twice")
+        if self.scattering[room]:
+            raise ViolationError(f"{self.name} gives back the pages of room {room} while it scatters into them")
         self.ended[room] = (done, code)
         self.world.decode_room_ended(self, room, done, code)
-
-    # ---- invariants -------------------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """What must hold after every step of this machine."""
-        grants, allocator = self.handler.state.grants, self.handler.state.grants.allocator
-        watermark = allocator.get_watermark()
-        if watermark < self._highest:
-            raise ViolationError(f"{self.name}: the watermark fell from {self._highest} to {watermark}")
-        self._highest = watermark
-        if len(grants) == 0 and (allocator.head or watermark != (allocator.round, 0)):
-            raise ViolationError(f"{self.name}: an empty ring has head {allocator.head} and watermark {watermark}")
-        oldest = grants.oldest()
-        if oldest is not None and not is_watermark_ready(watermark, oldest.allocation.round, oldest.end):
-            raise ViolationError(f"{self.name}: its oldest grant {oldest.alloc_id} is not ready under {watermark}")
-        self._check_overlap(watermark)
-
-    def _check_overlap(self, watermark: Watermark) -> None:
-        spans = sorted(
-            (grant.allocation.offset, grant.end, grant.alloc_id)
-            for grant in self.handler.state.grants
-            if is_watermark_ready(watermark, grant.allocation.round, grant.end)
-        )
-        for (_, end, one), (start, _, other) in zip(spans, spans[1:], strict=False):
-            if start < end:
-                raise ViolationError(f"{self.name}: grants {one} and {other} may both be written and overlap")
 
     def _write_problem(self, alloc_id: int, start: int, end: int) -> str | None:
         grant = self.handler.state.grants.get(alloc_id)

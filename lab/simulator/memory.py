@@ -20,18 +20,31 @@ class RingMemory:
     key: str
     data: bytearray
     may_write: Callable[[int, int, int], str | None] | None = None
-    """``(alloc_id, start, end) -> problem``; ``None`` once nobody scatters from this memory any more."""
+    """``(alloc_id, start, end) -> problem``; ``None`` once this is no longer the ring of a living decode rank."""
     lock_holders: set[str] = field(default_factory=set)
     """Sessions whose process maps this memory: the kernel locks of the ``shm`` plane."""
     abandoned_locks: set[str] = field(default_factory=set)
     """Sessions whose process died while it held its lock."""
+    being_read: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Bytes of grants that are being scattered, by ``alloc_id``."""
+    released: bool = False
+    """Given back to the host: whoever still writes here by address hits somebody else."""
 
     def write(self, alloc_id: int, start: int, payload: bytes) -> None:
         """Write some bytes of a grant; raises ``ViolationError`` if they may belong to somebody else by now."""
-        problem = self.may_write(alloc_id, start, start + len(payload)) if self.may_write is not None else None
+        end = start + len(payload)
+        problem = self.may_write(alloc_id, start, end) if self.may_write is not None else None
+        if any(first < end and start < last for first, last in self.being_read.values()):
+            problem = "these bytes are being scattered"
         if problem is not None:
-            raise ViolationError(f"write of grant {alloc_id} to [{start}, {start + len(payload)}) of {self.key}: {problem}")
-        self.data[start : start + len(payload)] = payload
+            raise ViolationError(f"write of grant {alloc_id} to [{start}, {end}) of {self.key}: {problem}")
+        self.data[start:end] = payload
+
+    def write_by_address(self, alloc_id: int, start: int, payload: bytes) -> None:
+        """The same from another host, where nothing protects memory that was given back."""
+        if self.released:
+            raise ViolationError(f"write of grant {alloc_id} from another host into {self.key}, which was given back")
+        self.write(alloc_id, start, payload)
 
     def flip(self, at: int) -> None:
         """Corrupt one byte."""

@@ -1,15 +1,16 @@
-"""A prefill rank in the simulator: the shipped machine, its writes (which can be torn, late and orphaned), and its engine."""
+"""A prefill rank in the simulator: the shipped machine, its planes and writes, and its engine's view of its rooms."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from random import Random
 from typing import TYPE_CHECKING, assert_never
 
-from lab.simulator.decode_process import PIECE_BYTES
-from lab.simulator.memory import RingMemory, ViolationError, checksum_of, source_bytes
+from lab.simulator.memory import ViolationError, source_bytes
+from lab.simulator.network import CONTROL, DATA
+from lab.simulator.prefill_checks import check_watermark
 from lab.simulator.process import Process
+from lab.simulator.promises import Promises
+from lab.simulator.writes import OpenedPlane, Writes
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
 from prefill_service.outputs import (
@@ -27,36 +28,30 @@ from prefill_service.outputs import (
 from prefill_service.rooms import RoomRefused
 from protocol import codec
 from protocol.layout import PageRun, RankLayout, WriterKey
-from protocol.messages import DataPiece
+from protocol.messages import StagingRsp, WatermarkUpdate
 
 if TYPE_CHECKING:
     from lab.simulator.world import World
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedPlane:
-    """One session's way into a ring."""
-
-    plane: str
-    memory: RingMemory
-    rank: int
-
-
 class PrefillProcess(Process):
     """One prefill rank and its engine. ``ended`` is what the engine was told."""
 
-    def __init__(self, world: "World", name: str, group: str, layout: RankLayout, clock_rate: float) -> None:
+    def __init__(
+        self, world: "World", name: str, group: str, layout: RankLayout, planes: tuple[str, ...], clock_rate: float
+    ) -> None:
         super().__init__(name, world.events, clock_rate)
         self.world = world
         self.group = group
         self.layout = layout
+        self.offers = planes
         self.writer = WriterKey(layout.tp_rank, layout.pp_rank)
         self.handler: PrefillStagingHandler
-        self.submitted: dict[str, int] = {}
+        self.submitted: dict[str, str] = {}
+        """Rooms of this life, and the name of the content that the engine computed for each."""
         self.ended: dict[str, tuple[bool, str]] = {}
         self.totals: Counter[str] = Counter()
-        self._planes: dict[str, OpenedPlane] = {}
-        self._writing: dict[int, WriteChunk] = {}
+        self.planes: dict[str, OpenedPlane] = {}
 
     @property
     def route(self) -> bytes:
@@ -80,19 +75,24 @@ class PrefillProcess(Process):
             layout=self.layout,
             page_size=1,
             chunk_tokens=options.chunk_tokens,
-            planes=(options.plane,),
+            planes=self.offers,
             host_id="host",
             features=("xxh3",),
-            room_deadline_s=self.world.ROOM_DEADLINE_S,
+            room_deadline_s=options.room_deadline_s,
+            room_tombstone_s=options.room_deadline_s,
             max_writes_in_flight=3,
+            max_write_failures=10,
         )
         self.handler = self.world.rules.prefill(settings, random)
-        self.submitted, self.ended, self._planes, self._writing = {}, {}, {}, {}
+        self.submitted, self.ended, self.planes = {}, {}, {}
+        self.writes = Writes(self, self._write_ended)
+        self._promises = Promises(self.name)
 
     def end_life(self) -> None:
         """Die: the kernel drops its locks, and no write of it goes on."""
         super().end_life()
-        for session, opened in self._planes.items():
+        self.totals.update(self.handler.state.counters)
+        for session, opened in self.planes.items():
             if session in opened.memory.lock_holders:
                 opened.memory.lock_holders.discard(session)
                 opened.memory.abandoned_locks.add(session)
@@ -105,17 +105,30 @@ class PrefillProcess(Process):
 
     # ---- the engine -------------------------------------------------------------------------------------------------------
 
-    def submit(self, room: str, decode: list[str], start: int, num_tokens: int, last: bool) -> None:
-        """The engine has computed more tokens of a room. What is refused by now has failed before."""
+    def submit(self, room: str, content: str, decode: Sequence[str], start: int, num_tokens: int) -> bool:
+        """The engine has computed more tokens of a room. False if they are refused: the room is over, or must not begin."""
         source = PageRun(tuple(range(start + num_tokens)))
         try:
-            self.submitted[room] = start + num_tokens
-            self.run(self.handler.submit_chunk(room, decode, start, num_tokens, source, self.now))
-            if last:
-                self.run(self.handler.finish_room(room, self.now))
+            outputs = self.handler.submit_chunk(room, decode, start, num_tokens, source, self.now)
         except RoomRefused:
-            if room not in self.ended:
-                del self.submitted[room]
+            return False
+        if start == 0:
+            if room in self.submitted and room not in self.ended:
+                raise ViolationError(f"{self.name} takes the first tokens of room {room} twice")
+            self.submitted[room] = content
+            self.ended.pop(room, None)
+            self._promises.room_begins(room)
+        self.run(outputs)
+        return True
+
+    def finish(self, room: str) -> None:
+        """The engine has no more tokens for a room."""
+        if room in self.submitted:
+            try:
+                outputs = self.handler.finish_room(room, self.now)
+            except RoomRefused:
+                return
+            self.run(outputs)
 
     def abort_room(self, room: str) -> None:
         """The engine gives a room up."""
@@ -126,7 +139,12 @@ class PrefillProcess(Process):
 
     def receive(self, peer: str, frames: list[bytes]) -> None:
         """A message from a decode rank."""
-        self.run(self.handler.receive(peer, codec.decode_to_prefill(frames), self.now))
+        message = codec.decode_to_prefill(frames)
+        self._promises.heard(peer, message)
+        self.run(self.handler.receive(peer, message, self.now))
+        decode = self.world.decodes[peer]
+        if isinstance(message, WatermarkUpdate | StagingRsp) and decode.alive:
+            check_watermark(self.name, self.handler, peer, decode.handler)
 
     # ---- outputs ----------------------------------------------------------------------------------------------------------
 
@@ -153,78 +171,50 @@ class PrefillProcess(Process):
 
     def _send(self, output: Send) -> None:
         self.world.trace(self.name, output.peer, output.message)
-        frames = codec.encode(output.message)
-        target = self.world.decodes[output.peer]
-        if output.channel is Channel.DATA:
-            self.world.send_to_decode(self, target, "data", lambda: target.receive_data(frames, b""))
-        else:
-            route = self.route
-            self.world.send_to_decode(self, target, "control", lambda: target.receive(route, frames))
+        self._promises.sent(output.peer, output.message, self.writes.running.values(), self.now)
+        channel = DATA if output.channel is Channel.DATA else CONTROL
+        self.world.send_to_decode(self, self.world.decodes[output.peer], channel, codec.encode(output.message))
 
     def _open(self, output: OpenPlane) -> None:
         key = output.region["memory"]
         assert isinstance(key, str)
         memory = self.world.memories[key]
-        if output.plane == "shm" and memory.may_write is None:
-            self.after(0.0, lambda: self.run(self.handler.plane_failed(output.peer, output.session, "no segment", self.now)))
+        problem = "no segment" if output.plane == "shm" and memory.may_write is None else ""
+        problem = problem or ("no such device" if self.world.fails_plane() else "")
+        if problem:
+            self.after(0.0, lambda: self.run(self.handler.plane_failed(output.peer, output.session, problem, self.now)))
             return
         if output.plane == "shm":
             memory.lock_holders.add(output.session)
-        self._planes[output.session] = OpenedPlane(output.plane, memory, output.layout.tp_rank)
+        self.planes[output.session] = OpenedPlane(output.plane, memory, self.world.decodes[output.peer].rank)
         self.after(0.0, lambda: self.run(self.handler.plane_opened(output.peer, output.session, self.now)))
 
     def _close(self, output: ClosePlane) -> None:
-        if any(write.session == output.session for write in self._writing.values()):
+        if any(write.session == output.session for write in self.writes.running.values()):
             raise ViolationError(f"{self.name} closes the plane of {output.session} while it writes")
-        opened = self._planes.pop(output.session, None)
+        opened = self.planes.pop(output.session, None)
         if opened is not None:
             opened.memory.lock_holders.discard(output.session)
 
     def _write(self, write: WriteChunk) -> None:
         if write.room in self.ended:
             raise ViolationError(f"{self.name} writes from pages of room {write.room}, which the engine has back")
-        self._writing[write.write_id] = write
-        opened = self._planes[write.session]
-        payload = source_bytes(self.owner, write.room, write.chunk, self.writer, opened.rank, write.num_bytes)
-        steps = self._into_ring(write, opened, payload) if opened.plane == "shm" else self._over_wire(write, payload)
-        self._advance(write, steps, checksum_of(payload))
+        self._promises.writes(write, self.now)
+        opened = self.planes[write.session]
+        content = self.submitted[write.room]
+        payload = source_bytes(self.owner, content, write.chunk, self.writer, opened.rank, write.num_bytes)
+        self.writes.start(write, opened, payload)
 
-    def _advance(self, write: WriteChunk, steps: Iterator[Callable[[], None]], checksum: int) -> None:
-        def next_step() -> None:
-            step = next(steps, None)
-            if step is None:
-                del self._writing[write.write_id]
-                self.run(self.handler.write_finished(write.write_id, checksum, self.now))
-                return
-            step()
-            self._advance(write, steps, checksum)
-
-        self.after(self.world.duration() / 2, next_step)
-
-    def _into_ring(self, write: WriteChunk, opened: OpenedPlane, payload: bytes) -> Iterator[Callable[[], None]]:
-        half = len(payload) // 2
-        for start, stop in ((0, half), (half, len(payload))):
-            part = payload[start:stop]
-            if part:
-                yield partial(opened.memory.write, write.alloc_id, write.offset + start, part)
-        if self.world.corrupts():
-            yield lambda: opened.memory.flip(write.offset)
-
-    def _over_wire(self, write: WriteChunk, payload: bytes) -> Iterator[Callable[[], None]]:
-        if self.world.corrupts():
-            payload = bytes([payload[0] ^ 0x5A]) + payload[1:]
-        target = self.world.decodes[write.peer]
-        for offset in range(0, len(payload), PIECE_BYTES):
-            part = payload[offset : offset + PIECE_BYTES]
-            piece = DataPiece(write.session, write.room, write.chunk, write.alloc_id, write.attempt, offset, len(part))
-            frames = codec.encode_data(piece)
-            action = partial(target.receive_data, frames, part)
-            yield partial(self.world.send_to_decode, self, target, "data", action)
+    def _write_ended(self, write: WriteChunk, checksum: int, failure: str | None) -> None:
+        if failure is None:
+            self.run(self.handler.write_finished(write.write_id, checksum, self.now))
+        else:
+            self.run(self.handler.write_failed(write.write_id, failure, self.now))
 
     def _room_ended(self, room: str, done: bool, code: str) -> None:
         if room in self.ended:
             raise ViolationError(f"{self.name} reports the end of room {room} twice")
-        if any(write.room == room for write in self._writing.values()):
+        if any(write.room == room for write in self.writes.running.values()):
             raise ViolationError(f"{self.name} gives back the pages of room {room} while it writes from them")
         self.ended[room] = (done, code)
         self.world.prefill_room_ended(self, room, done, code)

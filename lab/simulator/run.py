@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lab.simulator.memory import ViolationError
 from lab.simulator.options import Options, draw_options
@@ -12,6 +13,9 @@ from lab.simulator.rules import Rules
 from lab.simulator.world import World
 
 SHIPPED = Rules()
+FAULTS = ("lost", "duplicated", "reordered", "crashed", "paused", "partitioned")
+EVENTS = ("wraps", "restarts", "fences", "quarantines", "region_replacements", "rewrites", "aborts")
+"""What every batch counts, zeros included: a batch in which one of these never happened has shown little."""
 
 
 @dataclass(slots=True)
@@ -42,7 +46,7 @@ def run_options(options: Options, rules: Rules = SHIPPED, log: Callable[[str], N
         outcome.violation = f"{type(error).__name__} at {_place(error)}: {error}"
     if outcome.violation:
         world.note(f"VIOLATION {outcome.violation}")
-    outcome.events = _count_events(world)
+    outcome.events = count_events(world)
     return outcome
 
 
@@ -67,13 +71,13 @@ def run_seeds(
 def summarise(outcomes: Iterable[Outcome]) -> dict[str, object]:
     """The JSON of a batch: what was broken, and proof that the faults and the events that matter did happen."""
     outcomes = list(outcomes)
-    faults: Counter[str] = Counter()
-    events: Counter[str] = Counter()
+    faults: Counter[str] = Counter(dict.fromkeys(FAULTS, 0))
+    events: Counter[str] = Counter(dict.fromkeys(EVENTS, 0))
     results: Counter[str] = Counter()
     for outcome in outcomes:
-        faults += outcome.faults
-        events += outcome.events
-        results += outcome.results
+        faults.update(outcome.faults)
+        events.update(outcome.events)
+        results.update(outcome.results)
     broken = [outcome for outcome in outcomes if outcome.violation]
     return {
         "seeds": len(outcomes),
@@ -86,24 +90,35 @@ def summarise(outcomes: Iterable[Outcome]) -> dict[str, object]:
     }
 
 
-def _count_events(world: World) -> Counter[str]:
-    totals: Counter[str] = Counter()
-    for decode in world.decodes.values():
-        totals += decode.totals
-        if decode.alive:
-            totals += decode.handler.state.counters
-    rounds = sum(decode.handler.state.grants.allocator.round for decode in world.decodes.values())
-    rewrites = sum(count for name, count in totals.items() if name.startswith("ready_rejected_"))
+def count_events(world: World) -> Counter[str]:
+    """What the machines of a world did that matters to the protocol."""
+    decode: Counter[str] = Counter()
+    for rank in world.decodes.values():
+        decode.update(rank.totals)
+        if rank.alive:
+            decode.update(rank.handler.state.counters)
+    prefill: Counter[str] = Counter()
+    for sender in (*world.prefills.values(), *world.former):
+        prefill.update(sender.totals)
+        if sender.alive:
+            prefill.update(sender.handler.state.counters)
     return Counter(
-        wraps=rounds,
+        wraps=sum(rank.handler.state.grants.allocator.round for rank in world.decodes.values()),
         restarts=world.results["restarts"],
-        fences=totals["sessions_fenced"],
-        quarantines=totals["grants_quarantined"],
-        region_replacements=totals["regions_replaced"],
-        rewrites=rewrites,
-        aborts=sum(count for name, count in totals.items() if name.startswith("room_failed_aborted")),
-        grants=totals["grants"],
-        chunks=totals["chunks_scattered"],
+        fences=decode["sessions_fenced"],
+        quarantines=decode["grants_quarantined"],
+        region_replacements=decode["regions_replaced"],
+        replacements_refused=decode["replacements_refused"],
+        rewrites=sum(count for name, count in decode.items() if name.startswith("ready_rejected_")),
+        aborts=sum(count for name, count in decode.items() if name.startswith("room_failed_aborted")),
+        grants=decode["grants"],
+        chunks=decode["chunks_scattered"],
+        taints=decode["writes_failed"],
+        gated=prefill["grants_gated"],
+        probes=prefill["probes"],
+        leases_lapsed=prefill["leases_lapsed"],
+        renegotiations=prefill["planes_failed"],
+        abandoned_writes=prefill["writes_abandoned"],
     )
 
 
@@ -111,4 +126,4 @@ def _place(error: BaseException) -> str:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    return "" if frame is None else f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}"
+    return "" if frame is None else f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
