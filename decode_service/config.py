@@ -50,12 +50,16 @@ class DecodeServiceConfig(Settings):
     abort_retry_s: float = duration(0.2, help="First wait before an ABORT is repeated.")
     retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
     park_s: float = duration(5.0, help="How long a request may wait for its room to be registered.")
+    quarantine_s: float = duration(30.0, help="How long a grant may pin the ring without proof before the ring is replaced.")
     room_deadline_s: float = duration(300.0, help="How long a room may take once it can move.")
     room_deadline_cap: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1000, help="Limit of a room's life, in deadlines.")
     drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
 
     max_chunks_in_flight: int = setting(64, kind=INTEGER, minimum=1, maximum=65_536, help="Chunks in flight of one session.")
     max_rewrites: int = setting(3, kind=INTEGER, minimum=0, maximum=1000, help="Rejections of a slice before its room fails.")
+    max_retired_regions: int = setting(
+        2, kind=INTEGER, minimum=0, maximum=1024, help="Replaced rings kept at once; beyond that rooms fail instead."
+    )
     max_sessions: int = setting(4096, kind=INTEGER, minimum=1, maximum=1 << 20, help="Sessions of one rank.")
     max_rooms: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
     max_tombstones: int = setting(1_000_000, kind=INTEGER, minimum=1, maximum=1 << 26, help="Closed rooms one rank remembers.")

@@ -23,6 +23,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (config.host, config.control_port(3), config.data_port(3)) == ("127.0.0.1", 7603, 7703)
     assert (config.heartbeat_s, config.lease_s, config.grace_s) == (1.0, 10.0, 2.0)
     assert (config.park_s, config.room_deadline_s, config.room_deadline_cap) == (5.0, 300.0, 4.0)
+    assert (config.quarantine_s, config.max_retired_regions) == (30.0, 2)
     assert (config.max_chunks_in_flight, config.max_rewrites, config.max_sessions) == (64, 3, 4096)
     assert config.checksums
     assert config.planes == ("shm", "zmq")
