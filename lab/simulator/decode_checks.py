@@ -1,6 +1,7 @@
 """What must hold in a decode rank after every step, and what must be left of it at the end."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from decode_service.grants import Grant, GrantState, GrantTable
 from decode_service.handler import DecodeStagingHandler
@@ -69,7 +70,7 @@ class DecodeChecks:
             if is_watermark_ready(watermark, grant.allocation.round, end):
                 spans.append((start, end, grant.alloc_id))
         spans.sort()
-        for (_, end, one), (start, _, other) in zip(spans, spans[1:], strict=False):
+        for (_, end, one), (start, _, other) in pairwise(spans):
             if start < end:
                 self._fail(f"grants {one} and {other} may both be written and overlap")
 

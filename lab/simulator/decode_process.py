@@ -100,9 +100,11 @@ class DecodeProcess(Process):
         self.totals.update(self.handler.state.counters)
 
     def machine_deadline(self) -> float | None:
+        """When the machine must be ticked."""
         return self.handler.next_deadline()
 
     def tick(self) -> None:
+        """Give the machine the time."""
         self.run(self.handler.tick(self.now))
         self.run(self.handler.fan_out(self.now, 4))
 
@@ -161,17 +163,19 @@ class DecodeProcess(Process):
                     self._room_ended(output.room, True, "")
                 case RoomFailed():
                     self._room_ended(output.room, False, output.code)
-                case ReplaceRegion():
-                    self.after(self.world.duration(), self._replace_region)
-                case ReleaseRegion():
-                    self.regions[output.epoch].released = True
-                case SessionClosed():
-                    pass
                 case CopyPiece():
                     raise AssertionError("only a received piece asks for a copy")
+                case ReplaceRegion() | ReleaseRegion() | SessionClosed():
+                    self._run_for_memory(output)
                 case _:
                     assert_never(output)
         self._checks.after_step(self.handler)
+
+    def _run_for_memory(self, output: ReplaceRegion | ReleaseRegion | SessionClosed) -> None:
+        if isinstance(output, ReplaceRegion):
+            self.after(self.world.duration(), self._replace_region)
+        elif isinstance(output, ReleaseRegion):
+            self.regions[output.epoch].released = True
 
     def _probe(self, session: str) -> None:
         """The kernel's lock: held, given back in order, or left by a process that is gone. Only ``shm`` has one."""

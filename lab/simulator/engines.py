@@ -39,6 +39,8 @@ class Request:
     """How long the engines go on trying while the id is refused."""
     owners: dict[WriterKey, str] = field(default_factory=dict)
     """For each prefill rank of the group, the life that holds its pages."""
+    silent: set[str] = field(default_factory=set)
+    """Processes whose engines are still to speak of it."""
     taken: set[str] = field(default_factory=set)
     """Decode ranks that took it."""
     began: float = 0.0
@@ -80,7 +82,7 @@ class Engines:
 
     def close_if_over(self, room: str) -> None:
         """Make place for the next request if everybody who lives and was told of this one has ended it."""
-        if room not in self.open:
+        if room not in self.open or self.requests[room].silent:
             return
         decodes = all(not d.alive or room in d.ended or room not in d.registered for d in self._world.decodes.values())
         prefills = all(not p.alive or room in p.ended or room not in p.submitted for p in self._world.prefills.values())
@@ -122,16 +124,29 @@ class Engines:
             if decode.name != request.unregistered:
                 late = request.registered_late_s * self._random.random()
                 register = partial(self._register, decode, request)
-                self._at(late, decode, partial(self._insist, decode, request, register))
+                self._at(late, decode, request, partial(self._insist, decode, request, register))
         for prefill in world.group(request.group):
             if prefill.writer != request.unsubmitted:
                 late = request.submitted_late_s * self._random.random()
                 submit = partial(self._submit, prefill, request)
-                self._at(late, prefill, partial(self._insist, prefill, request, submit))
+                self._at(late, prefill, request, partial(self._insist, prefill, request, submit))
         world.events.after(world.options.room_deadline_s * 6, partial(self._give_up, request))
 
-    def _at(self, delay: float, process: Process, action: Callable[[], None]) -> None:
-        self._world.events.after(delay, partial(process.deliver, action))
+    def _at(self, delay: float, process: Process, request: Request, action: Callable[[], None]) -> None:
+        request.silent.add(process.name)
+
+        def speak() -> None:
+            request.silent.discard(process.name)
+            action()
+            self.close_if_over(request.room)
+
+        def reach() -> None:
+            if not process.alive:
+                request.silent.discard(process.name)
+                self.close_if_over(request.room)
+            process.deliver(speak)
+
+        self._world.events.after(delay, reach)
 
     def _insist(self, process: Process, request: Request, action: Callable[[], bool]) -> None:
         """Do something that may be refused while the id is remembered, until it is not or patience ends."""

@@ -1,4 +1,4 @@
-"""What befalls a simulated deployment: when each fault of its options strikes, and whom. It prefers moments when there is work."""
+"""What befalls a simulated deployment: when each fault of its options strikes, and whom; rather when there is work."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,7 @@
 """A seeded network between processes: loss, repetition, reordering, delay and partition, at message boundaries.
 
-A message to a decode rank goes to whoever holds that address when it arrives, as a queued frame does; a message to a prefill goes to the
-life that opened the connection, and is unroutable when that life is over.
+A message to a decode rank goes to whoever holds that address when it arrives, as a queued frame does; a message to a prefill
+goes to the life that opened the connection, and is unroutable when that life is over.
 """
 
 from collections import Counter

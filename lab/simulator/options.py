@@ -39,7 +39,9 @@ class Faults:
     plane_failures: float = 0.0
     """Per attempt to open a data plane."""
     write_failures: float = 0.0
-    """Per write; on a one-sided plane the bytes may land long afterwards."""
+    """Per write."""
+    late_landings: bool = False
+    """The bytes of a write that failed on a one-sided plane may land long afterwards."""
     slow_copies: float = 0.0
     """Per scatter and per copied piece: it takes seconds."""
     prefill_crashes: int = 0

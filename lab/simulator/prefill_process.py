@@ -98,9 +98,11 @@ class PrefillProcess(Process):
                 opened.memory.abandoned_locks.add(session)
 
     def machine_deadline(self) -> float | None:
+        """When the machine must be ticked."""
         return self.handler.next_deadline()
 
     def tick(self) -> None:
+        """Give the machine the time."""
         self.run(self.handler.tick(self.now))
 
     # ---- the engine -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What every simulated process has: an address, lives, a clock of its own, and an inbox that fills while it is stopped."""
 
 from collections.abc import Callable
+
 from lab.simulator.events import EventQueue
 
 

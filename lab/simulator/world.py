@@ -1,7 +1,7 @@
-"""A deployment, its engines and its misfortunes, drawn from one seed: a phase with faults, then healing, then everything must end.
+"""A deployment, its engines and its misfortunes, drawn from one seed: faults, then healing, then everything must end.
 
-Safety is checked at every step (``memory``, ``decode_checks``, ``promises``, the processes); liveness, reasons and leaks when rooms and
-the run end (``verdicts``).
+Safety is checked at every step (``memory``, ``decode_checks``, ``promises``, the processes); liveness, reasons and leaks when
+rooms and the run end (``verdicts``).
 """
 
 from collections import Counter
@@ -228,7 +228,7 @@ class World:
         demand_speed(self, request, self._undisturbed_s())
 
     def _undisturbed_s(self) -> float:
-        """How long all requests together may take if nothing is lost: engines that are late, and every chunk after the other."""
+        """How long all requests together may take if nothing is lost: late engines, and every chunk after the other."""
         options = self.options
         chunks = options.requests * -(-options.max_tokens // options.chunk_tokens) * len(self.decodes) * len(self.prefills)
         return 10.0 + chunks * (10 * options.write_s + 20 * options.delay_s)

@@ -1,4 +1,4 @@
-"""Writes of a prefill rank in the simulator, in steps: they can be torn by a pause, fail half done, and land after their sender's death."""
+"""Writes of a prefill rank in the simulator, in steps: torn by a pause, half done, landing after their sender's death."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -42,10 +42,7 @@ class Writes:
     def start(self, write: WriteChunk, opened: OpenedPlane, payload: bytes) -> None:
         """Begin a write whose slice must be ``payload`` in the end."""
         self.running[write.write_id] = write
-        if opened.plane == "zmq":
-            steps = self._over_wire(write, payload)
-        else:
-            steps = self._into_ring(write, opened, payload)
+        steps = self._over_wire(write, payload) if opened.plane == "zmq" else self._into_ring(write, opened, payload)
         fails = self._world.fails_write()
         self._advance(write, opened, steps, checksum_of(payload), fails=fails, first=True)
 
@@ -89,7 +86,7 @@ class Writes:
     def _fail(self, write: WriteChunk, opened: OpenedPlane, steps: Iterator[Callable[[], None]], checksum: int) -> None:
         """A failed write is over, except on a one-sided plane: there its bytes may come at any time."""
         self._world.faults["writes_failed"] += 1
-        if opened.plane == "nixl":
+        if opened.plane == "nixl" and self._world.options.faults.late_landings:
             for step in steps:
                 self._world.results["late_landings"] += 1
                 self._world.events.after(LANDS_WITHIN_S * self._world.random.random(), step)
