@@ -38,7 +38,7 @@ class Closing:
                 self.withdraw(chunk)
                 chunk.apply(ChunkEvent.DROPPED, self.state.now)
             target.open.clear()
-            target.abort_due = target.asked and target.peer != spared
+            target.abort_due = target.known and target.peer != spared
         self.settle(room)
 
     def fail_rooms_of(self, peer: Peer, code: str, message: str) -> None:
@@ -52,7 +52,7 @@ class Closing:
             self._end_abort(peer, room_id)
         for room in self.state.rooms.of_peer(peer.endpoint):
             target = room.targets[peer.endpoint]
-            answered, target.asked, target.answered, target.abort_due = target.answered, False, False, False
+            answered, target.known, target.answered, target.abort_due = target.answered, False, False, False
             if answered:
                 self.fail_room(room, "decode_restarted", f"{peer.endpoint}: the decode process that knew this room is gone")
 

@@ -40,8 +40,8 @@ class Target:
     """Chunks of the room that were put on their way to this rank."""
     owes_nothing: bool = False
     """This writer's slice for that rank is empty."""
-    asked: bool = False
-    """The present life of that rank was sent a request, so it may know the room."""
+    known: bool = True
+    """The present life of that rank may know the room: from its engine, or because it was sent a request."""
     answered: bool = False
     """The present life of that rank has answered for the room, so its state of the room dies with it."""
     running: dict[int, str] = field(default_factory=dict)

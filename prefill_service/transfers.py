@@ -94,7 +94,7 @@ class Transfers:
 
     def _ask_first(self, session: Session, target: Target, chunks: list[Chunk]) -> None:
         for chunk in chunks:
-            target.asked = True
+            target.known = True
             chunk.apply(ChunkEvent.ASKED, self.state.now)
             self.repeats.ask(session, chunk)
 
