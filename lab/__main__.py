@@ -16,6 +16,9 @@ from lab.ablation import PROFILE_REQUESTS, run_ablation
 from lab.ablation_report import ablation_json, as_expected, print_ablation
 from lab.bench import LONG, SHORT, print_bench, run_bench
 from lab.demo import DEFAULT_REQUESTS, DemoOptions, demo_shape, demo_workload, run_demo
+from lab.model.config import MODELS
+from lab.model.run import DEFAULT_REQUESTS as DEFAULT_PROMPTS
+from lab.model.run import ModelOptions, model_shape, print_model, run_model
 from lab.presets import PRESETS
 from lab.process import DaemonDied
 from lab.progress import open_progress
@@ -47,6 +50,10 @@ def main() -> None:
 @click.option("--corrupt", is_flag=True, help="Flip one byte past the checksum; the run must find it and fail.")
 @click.option("--ring-bytes", type=click.IntRange(min=1), help="Staging ring of each decode rank.  [default: 1.5 chunks]")
 @click.option("--chunk-tokens", type=click.IntRange(1, 1 << 20), default=64, help="Tokens of a chunk.")
+@click.option(
+    "--engine", type=click.Choice(["simulated", "model"]), default="simulated", help="What fills and reads the pages."
+)
+@click.option("--attention", type=click.Choice(list(MODELS)), default="gqa", help="Of the model.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=8, help="Requests in flight.")
 @click.option("--seed", type=int, default=0, help="Of the workload and of the KV bytes.")
 @click.option("--deadline-s", type=click.FloatRange(min=0.1), default=60.0, help="How long one request may take.")
@@ -66,13 +73,40 @@ def demo(*, as_json: bool, **options: object) -> None:
 
 
 @main.command()
-@click.option("--profile", type=click.IntRange(min=1), default=PROFILE_REQUESTS, help="Requests after a warm-up that survives.")
-@click.option("--seed", type=int, default=0, help="Of the profile's sizes and of the KV bytes.")
+@click.option("--requests", type=click.IntRange(min=1), default=DEFAULT_PROMPTS, help="Prompts to answer.")
+@click.option("--attention", type=click.Choice(list(MODELS)), default="gqa", help="Kind of attention.")
+@click.option("--prefill-tp", type=click.IntRange(1, 256), default=4, help="Prefill ranks.")
+@click.option("--prefill-dp", type=click.IntRange(1, 256), default=2, help="Groups, each a process, that they form.")
+@click.option("--decode-tp", type=click.IntRange(1, 256), default=8, help="Decode ranks, in one process.")
+@click.option("--plane", type=click.Choice(["shm", "zmq"]), default="shm", help="Data plane.")
+@click.option("--chunk-tokens", type=click.IntRange(1, 1 << 20), default=64, help="Tokens of a chunk.")
+@click.option("--concurrency", type=click.IntRange(1, 1024), default=4, help="Prompts in flight.")
+@click.option("--seed", type=int, default=0, help="Of the prompts.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def ablation(*, profile: int, seed: int, as_json: bool) -> None:
-    """Take two fixes of the staging ring away, one at a time, and show what hangs and why."""
+def model(*, as_json: bool, **options: object) -> None:
+    """Let a small transformer speak through the daemons, and compare its tokens with those of one process."""
+    chosen = ModelOptions(**options)  # type: ignore[arg-type]  # click has checked each value against its option
+    shape = usable(lambda: model_shape(chosen))
     with open_progress() as view:
-        results = running(lambda: list(run_ablation(view, seed, profile)))
+        report = running(lambda: run_model(chosen, shape, view))
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print_model(report, Console())
+    sys.exit(0 if report.run.succeeded else 1)
+
+
+@main.command()
+@click.option("--profile", type=click.IntRange(min=1), default=PROFILE_REQUESTS, help="Requests after a warm-up that survives.")
+@click.option("--seed", type=int, default=0, help="Of the profile's sizes, of the prompts and of the KV bytes.")
+@click.option("--engine", type=click.Choice(["model", "simulated"]), default="model", help="What fills and reads the pages.")
+@click.option("--attention", type=click.Choice(list(MODELS)), default="gqa", help="Of the model.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def ablation(*, profile: int, seed: int, engine: str, attention: str, as_json: bool) -> None:
+    """Take two fixes of the staging ring away, one at a time, and show what hangs and why."""
+    chosen = attention if engine == "model" else None
+    with open_progress() as view:
+        results = running(lambda: list(run_ablation(view, seed, profile, attention=chosen)))
     if as_json:
         print_json(ablation_json(results))
     else:

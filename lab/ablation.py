@@ -24,6 +24,9 @@ eight decode ranks. Rings hold 100 tokens, a chunk at most 70.
 
 **Repair** (probes, and watermarks in answers and after heartbeats) would hide the second defect, so it is off in ``arms`` and
 on in ``arms_with_repair``. It cannot hide the first: there the ring's own watermark is what refuses.
+
+**The engines** are a language model's (``lab/model``) unless simulated ones are asked for: an arm that survives has answered
+every request with the tokens of a single process, and the time to the first token and between tokens was measured for each.
 """
 
 import asyncio
@@ -33,16 +36,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from lab.demo import play_all
-from lab.engines import SimulatedEngines
+from lab.deployment import Deployment, EngineChoice, Engines, check_model_fits, deploy
+from lab.model.config import MODELS
+from lab.model.latency import Coverage, coverage
+from lab.model.speech import SpeechReport
 from lab.pair import DaemonPair, Programs
-from lab.pools import PoolSet, pool_sizes
 from lab.presets import PRESETS
 from lab.progress import ProgressView
 from lab.report import Failure, RunReport
 from lab.shape import PairShape
 from lab.stall import BlockedChunk, Snapshot, find_stall, rings_are_empty
 from lab.workload import Grid, Request, synthetic_workload
-from lab.workspace import Workspace
 
 CONCURRENCY = 3
 CHUNK_TOKENS = 70
@@ -53,6 +57,7 @@ AFTER_DRAIN = (70, 70, 70)
 """One request of each session that begins after the drain: as many as the loop has places."""
 AFTERWARDS = (70, 15, 70, 1)
 PROFILE_REQUESTS = 846
+PROFILE_PREFIX = "profile-"
 DEADLINE_S = 120.0
 """Far beyond anything an arm needs; a stall is proven, not waited for."""
 LOOK_S = 0.05
@@ -108,6 +113,8 @@ class ArmResult:
     blocked: tuple[BlockedChunk, ...] = ()
     mismatches: int = 0
     failures: list[Failure] = field(default_factory=list)
+    speech: SpeechReport | None = None
+    """What the model said in both phases; ``None`` where simulated engines played."""
     duration_s: float = 0.0
 
     @property
@@ -119,13 +126,31 @@ class ArmResult:
     def survived(self) -> bool:
         """Whether every request of both phases completed with the right bytes."""
         done = self.profile is not None and self.profile.completed == self.profile.total
-        return done and self.warmup.completed == self.warmup.total and not self.mismatches and not self.failures
+        right = not self.mismatches and not self.failures and self.speaks_right
+        return done and self.warmup.completed == self.warmup.total and right
+
+    @property
+    def speaks_right(self) -> bool:
+        """Whether every answer is the single process's and every request of the profile has both times."""
+        if self.speech is None or self.profile is None:
+            return True
+        measured = self.coverage
+        requests = self.warmup.total + self.profile.total
+        return self.speech.all_equal(requests) and measured is not None and measured.ttft == measured.itl == 1.0
+
+    @property
+    def coverage(self) -> Coverage | None:
+        """Over the requests of the profile; ``None`` where nothing was measured."""
+        if self.speech is None or self.profile is None:
+            return None
+        times = [request for request in self.speech.times if request.room.startswith(PROFILE_PREFIX)]
+        return coverage(times, self.profile.total)
 
 
 class WarmUp:
     """The closed loop of the warm-up: the requests of new sessions are held back until the rings have drained."""
 
-    def __init__(self, pair: DaemonPair, engines: SimulatedEngines, requests: Sequence[Request]) -> None:
+    def __init__(self, pair: DaemonPair, engines: Engines, requests: Sequence[Request]) -> None:
         self._pair = pair
         self._engines = engines
         self._requests = requests
@@ -176,9 +201,12 @@ class WarmUp:
                 group.create_task(place())
 
 
-def scenario_shape() -> PairShape:
-    """The deployment that the head of this file describes."""
-    shape = PairShape(PRESETS["tiny"].model, 4, 4, 8, "shm", CHUNK_TOKENS, 0)
+def scenario_shape(attention: str | None = None) -> PairShape:
+    """The deployment that the head of this file describes, for simulated engines or for the model with this attention."""
+    model = PRESETS["tiny"].model if attention is None else MODELS[attention].layout()
+    shape = PairShape(model, 4, 4, 8, "shm", CHUNK_TOKENS, 0)
+    if attention is not None:
+        check_model_fits(attention, shape)
     return replace(shape, ring_bytes=shape.chunk_bytes(RING_TOKENS))
 
 
@@ -196,47 +224,47 @@ def profile_requests(shape: PairShape, seed: int, count: int = PROFILE_REQUESTS)
     """The requests of the profile: mixed sizes, up to three chunks, over all four groups."""
     grid = Grid(shape.chunk_tokens, shape.prefill_page_size, shape.decode_page_size)
     requests = synthetic_workload(count, shape.prefill_groups, grid, seed)
-    return tuple(replace(request, room=f"profile-{request.index + 1:03d}") for request in requests)
+    return tuple(replace(request, room=f"{PROFILE_PREFIX}{request.index + 1:03d}") for request in requests)
 
 
-def run_ablation(view: ProgressView, seed: int = 0, profile: int = PROFILE_REQUESTS) -> Iterator[ArmResult]:
-    """Run the four arms without repair, then with it. Raises ``DaemonDied``."""
+def run_ablation(
+    view: ProgressView, seed: int = 0, profile: int = PROFILE_REQUESTS, *, attention: str | None = "gqa"
+) -> Iterator[ArmResult]:
+    """Run the four arms without repair, then with it, with simulated engines if ``attention`` is ``None``.
+
+    Raises ``DaemonDied``.
+    """
+    # One choice for all arms: what the single process has answered once it need not answer again.
+    choice = EngineChoice(seed=seed) if attention is None else EngineChoice.model(attention, seed)
     for repair in (False, True):
         for arm in ARMS:
-            yield run_arm(arm, view, repair=repair, seed=seed, profile=profile)
+            yield run_arm(arm, view, choice, repair=repair, profile=profile)
 
 
-def run_arm(arm: Arm, view: ProgressView, *, repair: bool, seed: int, profile: int) -> ArmResult:
-    """Start this arm's daemons, run the warm-up, and the profile if it survives."""
-    shape = scenario_shape()
-    requests = (*warmup_requests(), *profile_requests(shape, seed, profile))
+def run_arm(arm: Arm, view: ProgressView, choice: EngineChoice, *, repair: bool, profile: int) -> ArmResult:
+    """Start this arm's daemons and engines, run the warm-up, and the profile if it survives."""
+    shape = scenario_shape(None if choice.single is None else choice.single.config.name)
+    requests = (*warmup_requests(), *profile_requests(shape, choice.seed, profile))
     warmup, rest = requests[: -profile or None], requests[len(requests) - profile :]
     report = RunReport("shm", len(requests), sum(shape.request_bytes(r.num_tokens) for r in requests), shape.ring_bytes)
     result = ArmResult(arm, repair, PhaseCount(len(warmup)))
     started = time.monotonic()
-    with (
-        Workspace() as workspace,
-        PoolSet.create(workspace.pools, shape, pool_sizes(shape, requests, CONCURRENCY)) as pools,
-        DaemonPair(shape, workspace, pools, view.say, arm.programs(repair=repair)) as pair,
-    ):
-        engines = SimulatedEngines(shape, pools, pair, report, seed=seed, deadline_s=DEADLINE_S)
-        asyncio.run(pair.run(_play_arm(pair, engines, warmup, rest, result, view)))
-    result.mismatches, result.failures = report.mismatches, report.failures
+    programs = arm.programs(repair=repair)
+    with deploy(choice, shape, requests, CONCURRENCY, view.say, report, deadline_s=DEADLINE_S, programs=programs) as deployment:
+        asyncio.run(deployment.run(_play_arm(deployment, warmup, rest, result, view)))
+    deployment.engines.judge()
+    result.mismatches, result.failures, result.speech = report.mismatches, report.failures, report.speech
     result.duration_s = time.monotonic() - started
     return result
 
 
 async def _play_arm(
-    pair: DaemonPair,
-    engines: SimulatedEngines,
-    warmup: Sequence[Request],
-    profile: Sequence[Request],
-    result: ArmResult,
-    view: ProgressView,
+    deployment: Deployment, warmup: Sequence[Request], profile: Sequence[Request], result: ArmResult, view: ProgressView
 ) -> None:
-    title, report = f"{result.arm.name}{' with repair' if result.repair else ''}", engines.report
+    title, engines = f"{result.arm.name}{' with repair' if result.repair else ''}", deployment.engines
+    report = engines.report
     view.phase(f"{title}: warm-up", len(warmup))
-    loop = WarmUp(pair, engines, warmup)
+    loop = WarmUp(deployment.pair, engines, warmup)
     result.blocked = await loop.run(repair=result.repair)
     result.warmup.completed, result.warmup.in_flight = report.requests_completed, loop.in_flight
     view.advance(report.requests_completed)

@@ -53,6 +53,8 @@ def explain(result: ArmResult) -> str:
     if result.stalled:
         reason = _WHY_STALLED.get((result.arm.restart, result.arm.snapshot), "it should not have")
         return f"stalled: {reason}. Nothing can move: {len(result.blocked)} chunks wait, the first: {result.blocked[0]}"
+    if not result.speaks_right:
+        return "completed, but not every answer is the single process's, or not every time was measured"
     if not result.survived:
         return "did not complete: " + (f"{result.failures[0].code}" if result.failures else "requests are missing")
     if result.arm.restart and result.arm.snapshot:
@@ -83,7 +85,8 @@ def _arm_json(result: ArmResult) -> dict[str, object]:
         "name": result.arm.name,
         "fixes": {"restart": result.arm.restart, "snapshot": result.arm.snapshot},
         "warmup": _phase_json(result.warmup) | {"in_flight": result.warmup.in_flight},
-        "profile": None if result.profile is None else _phase_json(result.profile),
+        "profile": None if result.profile is None else _phase_json(result.profile) | _coverage_json(result),
+        "tokens": None if result.speech is None else result.speech.tokens_json(),
         "stalled": result.stalled,
         "why": explain(result),
         "blocked": [str(chunk) for chunk in result.blocked],
@@ -91,6 +94,11 @@ def _arm_json(result: ArmResult) -> dict[str, object]:
         "failures": [asdict(failure) for failure in result.failures],
         "duration_s": round(result.duration_s, 3),
     }
+
+
+def _coverage_json(result: ArmResult) -> dict[str, object]:
+    measured = result.coverage
+    return {} if measured is None else {"ttft_coverage": measured.ttft, "itl_coverage": measured.itl}
 
 
 def _phase_json(phase: PhaseCount) -> dict[str, object]:

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.engines import SimulatedEngines
+from lab.deployment import Deployment, EngineChoice, Engines, check_model_fits, deploy
+from lab.model.config import MODELS
 from lab.pair import PRODUCT, DaemonPair, Programs
-from lab.pools import PoolSet, pool_sizes
 from lab.presets import PRESETS
 from lab.progress import ProgressView
 from lab.report import RunReport
 from lab.shape import PairShape
 from lab.trace import read_trace
 from lab.workload import RING_CHUNKS, Grid, Request, synthetic_workload, trace_workload
-from lab.workspace import Workspace
 
 DEFAULT_REQUESTS = 200
 """Requests of the synthetic workload; a trace without ``--requests`` is played whole."""
@@ -47,6 +46,10 @@ class DemoOptions:
     chunk_tokens: int = 64
     concurrency: int = 8
     seed: int = 0
+    engine: str = "simulated"
+    """``simulated`` engines fill and compare pages; ``model`` has a transformer speak."""
+    attention: str = "gqa"
+    """Of the model."""
     deadline_s: float = 60.0
     """How long one request may take before it is aborted."""
 
@@ -54,8 +57,9 @@ class DemoOptions:
 def demo_shape(options: DemoOptions) -> PairShape:
     """The deployment that the options describe. Raises ``ShapeError`` for one that cannot exist."""
     preset = PRESETS[options.preset]
+    speaks = options.engine == "model"
     shape = PairShape(
-        model=preset.model,
+        model=MODELS[options.attention].layout() if speaks else preset.model,
         prefill_ranks=options.prefill_tp,
         prefill_groups=options.prefill_dp,
         decode_ranks=options.decode_tp,
@@ -65,6 +69,8 @@ def demo_shape(options: DemoOptions) -> PairShape:
         prefill_page_size=preset.page_size,
         decode_page_size=max(1, preset.page_size // 2),
     )
+    if speaks:
+        check_model_fits(options.attention, shape)
     return shape.with_ring_chunks(RING_CHUNKS)
 
 
@@ -84,30 +90,27 @@ def run_demo(options: DemoOptions, shape: PairShape, requests: Sequence[Request]
         bytes_expected=sum(shape.request_bytes(request.num_tokens) for request in requests),
         ring_bytes=shape.ring_bytes,
     )
-    sizes = pool_sizes(shape, requests, options.concurrency)
+    model = options.engine == "model"
+    choice = EngineChoice.model(options.attention, options.seed) if model else EngineChoice(seed=options.seed)
     programs = CORRUPTING if options.corrupt else PRODUCT
-    with (
-        Workspace() as workspace,
-        PoolSet.create(workspace.pools, shape, sizes) as pools,
-        DaemonPair(shape, workspace, pools, view.say, programs) as pair,
-    ):
-        engines = SimulatedEngines(shape, pools, pair, report, seed=options.seed, deadline_s=options.deadline_s)
-        asyncio.run(_play(pair, engines, requests, options, view))
-        report.restarts = pair.restarts
+    made = deploy(
+        choice, shape, requests, options.concurrency, view.say, report, deadline_s=options.deadline_s, programs=programs
+    )
+    with made as deployment:
+        asyncio.run(_play(deployment, requests, options, view))
+        report.restarts = deployment.pair.restarts
+    deployment.engines.judge()
     return report
 
 
-async def _play(
-    pair: DaemonPair, engines: SimulatedEngines, requests: Sequence[Request], options: DemoOptions, view: ProgressView
-) -> None:
-    await pair.run(_work(pair, engines, requests, options, view))
-    await pair.stop()
+async def _play(deployment: Deployment, requests: Sequence[Request], options: DemoOptions, view: ProgressView) -> None:
+    await deployment.run(_work(deployment, requests, options, view))
+    await deployment.pair.stop()
 
 
-async def _work(
-    pair: DaemonPair, engines: SimulatedEngines, requests: Sequence[Request], options: DemoOptions, view: ProgressView
-) -> None:
+async def _work(deployment: Deployment, requests: Sequence[Request], options: DemoOptions, view: ProgressView) -> None:
     """Play all requests and read the rings' state; only this part counts as the run's duration."""
+    pair, engines = deployment.pair, deployment.engines
     await pair.decode_life()
     await pair.prefill_life()
     view.phase("requests", len(requests))
@@ -118,7 +121,7 @@ async def _work(
 
 
 async def play_all(
-    engines: SimulatedEngines,
+    engines: Engines,
     requests: Sequence[Request],
     concurrency: int,
     *,
@@ -138,7 +141,8 @@ async def play_all(
             if paced:
                 await asyncio.sleep(max(0.0, started + request.arrival_s - clock()))
             await engines.play(request)
-            note = f"{report.bytes_checked / 1e6:.1f} MB right, {report.requests_failed} failed"
+            right = f"{report.bytes_checked / 1e6:.1f} MB right, " if report.bytes_checked else ""
+            note = f"{right}{report.requests_failed} failed"
             view.advance(report.requests_completed + report.requests_failed - already_over, note)
 
     async with asyncio.TaskGroup() as group:

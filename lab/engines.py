@@ -78,7 +78,7 @@ class SimulatedEngines:
         """
         decode, prefill = await self._link.decode_life(), await self._link.prefill_life()
         try:
-            source, destination = self._lend(request)
+            source, destination = lend_pages(self.shape, self.pools, request)
         except PagesExhausted as error:
             self._failed([Failure(request.room, "engine", "no_pages", str(error))])
             return
@@ -94,6 +94,9 @@ class SimulatedEngines:
         if settled:
             self.pools.prefill_pages[request.group].release(source.pages)
             self.pools.decode_pages.release(destination.pages)
+
+    def judge(self) -> None:
+        """Nothing is left to compare: every request was compared when it ended."""
 
     async def _carry(self, transfer: Transfer) -> tuple[list[Failure], bool]:
         """Play every rank's part; at the first failure, or when time is over, abort the others. Also says if all have ended."""
@@ -166,18 +169,6 @@ class SimulatedEngines:
         step = self.shape.chunk_tokens
         return ((start, min(step, num_tokens - start)) for start in range(0, num_tokens, step))
 
-    def _lend(self, request: Request) -> tuple[PageRun, PageRun]:
-        shape, first = self.shape, request.source_first_token
-        group = self.pools.prefill_pages[request.group]
-        source = group.allocate(pages_needed(request.num_tokens, shape.prefill_page_size, first))
-        try:
-            count = pages_needed(request.num_tokens, shape.decode_page_size, request.destination_first_token)
-            destination = self.pools.decode_pages.allocate(count)
-        except PagesExhausted:
-            group.release(source)
-            raise
-        return PageRun(source, first), PageRun(destination, request.destination_first_token)
-
     def _check(self, request: Request, destination: PageRun) -> None:
         """Compare every decode rank's copy with what the prefill pools were filled with."""
         for rank, pool in enumerate(self.pools.decode):
@@ -191,3 +182,17 @@ class SimulatedEngines:
     def _failed(self, failures: list[Failure]) -> None:
         self.report.requests_failed += 1
         self.report.failures += failures
+
+
+def lend_pages(shape: PairShape, pools: PoolSet, request: Request, output_tokens: int = 0) -> tuple[PageRun, PageRun]:
+    """Pages for a request on both sides, on the decode side with room for its answer. Raises ``PagesExhausted``."""
+    first, group = request.source_first_token, pools.prefill_pages[request.group]
+    source = group.allocate(pages_needed(request.num_tokens, shape.prefill_page_size, first))
+    try:
+        length = request.num_tokens + output_tokens
+        count = pages_needed(length, shape.decode_page_size, request.destination_first_token)
+        destination = pools.decode_pages.allocate(count)
+    except PagesExhausted:
+        group.release(source)
+        raise
+    return PageRun(source, first), PageRun(destination, request.destination_first_token)

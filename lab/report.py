@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from rich.console import Console
 from rich.table import Table
 
+from lab.model.speech import SpeechReport
+
 MAX_LISTED_FAILURES = 20
 """How many failures the table lists; the JSON object lists all."""
 
@@ -40,14 +42,17 @@ class RunReport:
     restarts: int = 0
     """Daemons that died and were started again."""
     failures: list[Failure] = field(default_factory=list)
+    speech: SpeechReport | None = None
+    """What the model said; ``None`` where simulated engines played."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether every request completed and every byte was compared and right."""
+        """Whether every request completed, every byte was compared and right, and every token was as it must be."""
         return (
             self.requests_completed == self.requests_total
             and self.mismatches == 0
             and self.bytes_checked == self.bytes_expected
+            and (self.speech is None or self.speech.all_equal(self.requests_total))
         )
 
     @property
@@ -76,6 +81,7 @@ class RunReport:
             "plane": self.plane,
             "daemon_restarts": self.restarts,
             "failures": [asdict(failure) for failure in self.failures],
+            **({} if self.speech is None else self.speech.to_json(self.requests_total)),
         }
 
 
@@ -115,6 +121,8 @@ def _rows(report: RunReport) -> Iterable[tuple[str, str]]:
     yield "plane", report.plane
     yield "duration", f"{report.duration_s:.1f} s"
     yield "throughput", f"{report.bytes_per_s / 1e6:.1f} MB/s"
+    if report.speech is not None:
+        yield "answers equal", f"{report.speech.equal} of {report.speech.compared}, {report.speech.tokens} tokens"
     if report.restarts:
         yield "daemons restarted", f"{report.restarts}"
 
@@ -126,4 +134,6 @@ def _verdict(report: RunReport) -> str:
         return f"WRONG BYTES: {report.mismatches} copies on decode ranks differ from what the prefill pools hold."
     if report.requests_completed < report.requests_total:
         return f"Not every request completed: {report.requests_failed} of {report.requests_total} failed."
+    if report.speech is not None and report.speech.unequal:
+        return f"WRONG TOKENS: {len(report.speech.unequal)} answers; the first: {report.speech.unequal[0]}"
     return f"Not every byte was compared: {report.bytes_checked} of {report.bytes_expected}."
