@@ -31,6 +31,7 @@ class DecodeChecks:
         self._check_watermark(grants)
         live = list(grants)
         self._check_identity(live)
+        self._check_rooms(handler)
         self._check_overlap(live, grants.allocator.get_watermark(), grants.allocator.total_size)
 
     def _check_watermark(self, grants: GrantTable) -> None:
@@ -60,6 +61,16 @@ class DecodeChecks:
                 if (grant.room.id, grant.chunk) in chunks:
                     self._fail(f"chunk {grant.chunk} of room {grant.room.id} has two open grants")
                 chunks.add((grant.room.id, grant.chunk))
+
+    def _check_rooms(self, handler: DecodeStagingHandler) -> None:
+        """No frame sizes anything, and a writer's new life ends the rooms of its former one."""
+        for room in handler.state.rooms:
+            if len(room.scattered) != -(-room.num_tokens // room.chunk_tokens):
+                self._fail(f"room {room.id} of {room.num_tokens} tokens has {len(room.scattered)} chunks")
+            for writer, life in room.lives.items():
+                session = handler.state.sessions.of_writer(room.group, writer)
+                if room.end is None and session is not None and session.incarnation != life:
+                    self._fail(f"room {room.id} goes on although writer {writer} lives anew")
 
     def _check_overlap(self, live: list[Grant], watermark: Watermark, size: int) -> None:
         spans = []

@@ -24,9 +24,11 @@ from decode_service.outputs import (
 )
 from decode_service.rooms import RoomRefused
 from lab.simulator.decode_checks import DecodeChecks
+from lab.simulator.decode_words import DecodeWords
 from lab.simulator.memory import RingMemory, ViolationError, checksum_of
 from lab.simulator.process import Process
 from protocol import codec
+from protocol.errors import RemoteProtocolError
 from protocol.layout import PageRun, RankLayout
 from protocol.messages import DataPiece, Descriptor
 from protocol.watermark import is_watermark_ready
@@ -87,6 +89,7 @@ class DecodeProcess(Process):
         self.registered, self.ended, self.arrived = {}, {}, {}
         self.scattering.clear()
         self._checks = DecodeChecks(self.name)
+        self.words = DecodeWords(self.name)
         backlog, self.backlog = self.backlog, deque(maxlen=MAX_BACKLOG)
         for deliver in backlog:
             self.events.after(world.options.delay_s, deliver)
@@ -129,18 +132,35 @@ class DecodeProcess(Process):
         if room in self.registered and room not in self.ended:
             self.run(self.handler.abort_room(room, "the engine gave it up", self.now))
 
+    def leave(self) -> None:
+        """Grant nothing new."""
+        self.run(self.handler.drain(self.now))
+
+    def has_left(self) -> bool:
+        """Whether nothing is granted any more."""
+        return self.handler.is_idle
+
     # ---- the network ------------------------------------------------------------------------------------------------------
 
     def receive(self, route: bytes, frames: list[bytes]) -> None:
         """A message on the control socket."""
-        self.run(self.handler.receive(route, codec.decode_to_decode(frames), self.now))
+        try:
+            message = codec.decode_to_decode(frames)
+        except RemoteProtocolError as error:
+            self.run(self.handler.receive_error(route, error, self.now))
+            return
+        self.words.heard(message)
+        self.run(self.handler.receive(route, message, self.now))
 
     def receive_data(self, frames: list[bytes], payload: bytes) -> None:
         """A piece, or the ``CHUNK_READY`` behind its pieces, on the data socket."""
         if frames[0] != b"DATA":
             self.receive(b"", frames)
             return
-        piece = codec.decode_data_header(frames[1])
+        try:
+            piece = codec.decode_data_header(frames[1])
+        except (RemoteProtocolError, IndexError):
+            return
         for output in self.handler.receive_data(piece, len(payload), self.now):
             if isinstance(output, CopyPiece):
                 self._copy(output, piece, payload)
@@ -151,6 +171,7 @@ class DecodeProcess(Process):
 
     def run(self, outputs: tuple[Output, ...]) -> None:
         """Carry out what the machine wants, then check it."""
+        self.words.said(outputs, self.handler)
         for output in outputs:
             match output:
                 case Send():

@@ -38,6 +38,7 @@ class Misfortunes:
             (faults.pauses, lambda: self._pause(self._anybody(), 3.0 * random.random())),
             (faults.long_pauses, lambda: self._pause(self._anybody(), 4.0 + 16.0 * random.random())),
             (faults.partitions, self._partition),
+            (faults.departures, lambda: self._depart(self._anybody())),
             (faults.engine_aborts, self._abort),
         ):
             for _ in range(count):
@@ -101,6 +102,23 @@ class Misfortunes:
         self._world.note(f"{former.name}: a second process takes its place")
         self._world.succeed(former)
 
+    def _depart(self, process: Process) -> None:
+        """An operator stops a rank in order: it ends once it says that it may."""
+        if process.alive:
+            self._world.results["departures"] += 1
+            self._world.note(f"{process.name} is asked to leave")
+            process.deliver(process.leave)
+            self._world.events.after(PATIENCE_S, lambda: self._see_off(process, process.life, self._world.events.now + 15.0))
+
+    def _see_off(self, process: Process, life: int, at_latest: float) -> None:
+        if not process.alive or process.life != life:
+            return
+        if process.has_left() or self._world.events.now > at_latest:
+            self._world.results["departed_in_order"] += process.has_left()
+            self._crash(process)
+        else:
+            self._world.events.after(PATIENCE_S, lambda: self._see_off(process, life, at_latest))
+
     def _pause(self, process: Process, duration: float) -> None:
         self._world.faults["paused"] += process.alive
         self._world.note(f"{process.name} is stopped for {duration:.2f} s")
@@ -114,6 +132,13 @@ class Misfortunes:
         both_ways = self._random.random() < 0.7
         self._world.note(f"{pair[0]} and {pair[1]} are cut off from each other: {cut}, both ways: {both_ways}")
         self._world.network.cut(pair[0], pair[1], cut, both_ways=both_ways)
+        if not cut.holds:
+            prefill, decode = (pair[0], pair[1]) if pair[0] in self._world.prefills else (pair[1], pair[0])
+            self._world.events.at(cut.until, lambda: self._reconnect(prefill, decode))
+
+    def _reconnect(self, prefill: str, decode: str) -> None:
+        self._world.results["reconnects"] += 1
+        self._world.prefills[prefill].connections[decode] += 1
 
     def _abort(self) -> None:
         engines = self._world.engines

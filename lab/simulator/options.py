@@ -31,6 +31,8 @@ class Faults:
     reordering: float = 0.0
     late: float = 0.0
     """A message arrives seconds later."""
+    garbled: float = 0.0
+    """Something senseless arrives beside a message."""
     send_full: float = 0.0
     corruption: float = 0.0
     """Per finished write: a byte of it changes in the ring before it is read."""
@@ -54,6 +56,8 @@ class Faults:
     torn_writes: int = 0
     """Pauses of any length in the middle of a write."""
     partitions: int = 0
+    departures: int = 0
+    """Ranks that are asked to leave in order, and start again afterwards."""
     engine_aborts: int = 0
     unregistered_rooms: int = 0
     """Rooms that some decode engine never registers."""
@@ -67,7 +71,7 @@ class Faults:
     @property
     def only_messages(self) -> bool:
         """Whether nothing is wrong but messages that are lost, repeated, late or out of order."""
-        messages = {"loss", "target", "target_loss", "duplication", "reordering", "send_full", "repeated_calls"}
+        messages = {"loss", "target", "target_loss", "duplication", "reordering", "garbled", "send_full", "repeated_calls"}
         return not any(getattr(self, entry.name) for entry in fields(self) if entry.name not in messages)
 
 
@@ -86,7 +90,7 @@ class Options:
     layers: int = 1
     chunk_tokens: int = 2
     ring_chunks: float = 2.0
-    """Size of the ring in full chunks; 1.0 is the smallest that works."""
+    """Size of the ring in full chunks; below 1.0 only rooms that are short enough go through."""
     planes: tuple[tuple[str, ...], ...] = (("shm",),)
     """What each prefill rank offers; they take turns."""
     requests: int = 3
@@ -129,7 +133,7 @@ def draw_options(seed: int) -> Options:
         width=random.randint(1, 3),
         layers=layers,
         chunk_tokens=random.choice([1, 2, 4]),
-        ring_chunks=random.choice([1.0, 1.3, 1.7, 2.0, 3.0, 5.0]),
+        ring_chunks=random.choice([0.6, 1.0, 1.0, 1.3, 1.3, 1.7, 2.0, 2.0, 3.0, 5.0]),
         planes=_draw_planes(random),
         requests=random.randint(3, 9),
         max_tokens=random.choice([4, 9, 17]),
@@ -139,7 +143,7 @@ def draw_options(seed: int) -> Options:
         write_s=random.choice([0.0005, 0.005, 0.05]),
         clock_error=random.choice([0.0, 0.001, 0.01]),
         max_chunks_in_flight=random.choice([2, 4, 64] if faults.only_messages else [1, 2, 4, 64]),
-        room_deadline_s=40.0 if faults.only_messages else random.choice([7.0, 7.0, 40.0]),
+        room_deadline_s=40.0 if faults.only_messages else random.choice([7.0, 7.0, 20.0]),
         max_retired_regions=random.choice([1, 2]),
         faults=faults,
     )
@@ -169,6 +173,7 @@ def _draw_faults(random: Random) -> Faults:
         duplication=sometimes(0.02, 0.2, of=0.5),
         reordering=sometimes(0.05, 0.3, of=0.5),
         late=sometimes(0.005, 0.03),
+        garbled=sometimes(0.02, 0.1, of=0.2),
         send_full=sometimes(0.02, 0.2, of=0.3),
         corruption=sometimes(0.05, 0.3),
         no_memory=sometimes(0.2, 0.8),
@@ -182,6 +187,7 @@ def _draw_faults(random: Random) -> Faults:
         long_pauses=count(2),
         torn_writes=count(3),
         partitions=count(3),
+        departures=count(2),
         engine_aborts=count(3),
         unregistered_rooms=count(2),
         unsubmitted_rooms=count(2),

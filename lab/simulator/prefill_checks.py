@@ -7,19 +7,33 @@ from lab.simulator.memory import ViolationError
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.sessions import PeerState
 from prefill_service.state import TimerKind
+from protocol.watermark import START, Watermark
 
 _STEADY = {TimerKind.HEARTBEAT, TimerKind.LEASE}
 
 
-def check_watermark(name: str, handler: PrefillStagingHandler, endpoint: str, decode: DecodeStagingHandler) -> None:
-    """A stored watermark never exceeds the allocator's of the same epoch; raises ``ViolationError``."""
-    peer = handler.state.peers.get(endpoint)
-    session = peer.session if peer is not None else None
-    if session is None or session.terms.epoch != decode.settings.epoch:
-        return
-    truth = decode.state.grants.allocator.get_watermark()
-    if session.gate.watermark > truth:
-        raise ViolationError(f"{name} believes {session.gate.watermark} of {endpoint}, which is at {truth}")
+class BelievedWatermarks:
+    """What a prefill rank believed last, by session: it never falls."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._highest: dict[str, Watermark] = {}
+
+    def check(self, handler: PrefillStagingHandler, endpoint: str, decode: DecodeStagingHandler | None) -> None:
+        """Compare with what it believed and, in the same epoch, with the truth; raises ``ViolationError``."""
+        peer = handler.state.peers.get(endpoint)
+        session = peer.session if peer is not None else None
+        if session is None:
+            return
+        believed, before = session.gate.watermark, self._highest.get(session.id, START)
+        if believed < before:
+            raise ViolationError(f"{self._name} believes {believed} of {endpoint} after {before}")
+        self._highest[session.id] = believed
+        if decode is None or session.terms.epoch != decode.settings.epoch:
+            return
+        truth = decode.state.grants.allocator.get_watermark()
+        if believed > truth:
+            raise ViolationError(f"{self._name} believes {believed} of {endpoint}, which is at {truth}")
 
 
 def prefill_leaks(handler: PrefillStagingHandler) -> Iterator[str]:

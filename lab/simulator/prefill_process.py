@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from lab.simulator.memory import ViolationError, source_bytes
 from lab.simulator.network import CONTROL, DATA
-from lab.simulator.prefill_checks import check_watermark
+from lab.simulator.prefill_checks import BelievedWatermarks
 from lab.simulator.process import Process
 from lab.simulator.promises import Promises
 from lab.simulator.writes import OpenedPlane, Writes
@@ -27,6 +27,7 @@ from prefill_service.outputs import (
 )
 from prefill_service.rooms import RoomRefused
 from protocol import codec
+from protocol.errors import RemoteProtocolError
 from protocol.layout import PageRun, RankLayout, WriterKey
 from protocol.messages import StagingRsp, WatermarkUpdate
 
@@ -51,12 +52,13 @@ class PrefillProcess(Process):
         """Rooms of this life, and the name of the content that the engine computed for each."""
         self.ended: dict[str, tuple[bool, str]] = {}
         self.totals: Counter[str] = Counter()
+        self.connections: Counter[str] = Counter()
+        """How often the connection to each decode rank was made anew: each time it has another routing id."""
         self.planes: dict[str, OpenedPlane] = {}
 
-    @property
-    def route(self) -> bytes:
-        """The routing id of this life's connections."""
-        return f"{self.name}/{self.life}".encode()
+    def route(self, decode: str) -> bytes:
+        """The routing id of the connection to a decode rank."""
+        return f"{self.name}/{self.life}/{self.connections[decode]}".encode()
 
     @property
     def owner(self) -> str:
@@ -87,6 +89,7 @@ class PrefillProcess(Process):
         self.submitted, self.ended, self.planes = {}, {}, {}
         self.writes = Writes(self, self._write_ended)
         self._promises = Promises(self.name)
+        self._believed = BelievedWatermarks(self.name)
 
     def end_life(self) -> None:
         """Die: the kernel drops its locks, and no write of it goes on."""
@@ -137,16 +140,27 @@ class PrefillProcess(Process):
         if room in self.submitted and room not in self.ended:
             self.run(self.handler.abort_room(room, now=self.now, reason="the engine gave it up"))
 
+    def leave(self) -> None:
+        """Fail what is live and leave every peer."""
+        self.run(self.handler.stop(self.now))
+
+    def has_left(self) -> bool:
+        """Whether every peer has been left."""
+        return self.handler.is_stopped
+
     # ---- the network ------------------------------------------------------------------------------------------------------
 
     def receive(self, peer: str, frames: list[bytes]) -> None:
         """A message from a decode rank."""
-        message = codec.decode_to_prefill(frames)
+        try:
+            message = codec.decode_to_prefill(frames)
+        except RemoteProtocolError:
+            return
         self._promises.heard(peer, message)
         self.run(self.handler.receive(peer, message, self.now))
-        decode = self.world.decodes[peer]
-        if isinstance(message, WatermarkUpdate | StagingRsp) and decode.alive:
-            check_watermark(self.name, self.handler, peer, decode.handler)
+        if isinstance(message, WatermarkUpdate | StagingRsp):
+            decode = self.world.decodes[peer]
+            self._believed.check(self.handler, peer, decode.handler if decode.alive else None)
 
     # ---- outputs ----------------------------------------------------------------------------------------------------------
 

@@ -70,6 +70,14 @@ class Process:
         """Give the machine the time."""
         raise NotImplementedError
 
+    def leave(self) -> None:
+        """The operator asks it to end in order."""
+        raise NotImplementedError
+
+    def has_left(self) -> bool:
+        """Whether it may be ended."""
+        raise NotImplementedError
+
     def abort_room(self, room: str) -> None:
         """The engine beside this process gives a room up."""
         raise NotImplementedError

@@ -13,18 +13,32 @@ if TYPE_CHECKING:
     from lab.simulator.engines import Request
     from lab.simulator.world import World
 
-NEVER = frozenset({"invalid", "bad_grant", "oversized", "scatter_failed", "layout", "writer_taken", "version", "no_plane"})
+NEVER = frozenset({"invalid", "bad_grant", "scatter_failed", "layout", "writer_taken", "version", "no_plane"})
 """Failures that no fault of this world explains."""
-_ABSENCE = ("prefill_crashes", "decode_crashes", "takeovers", "pauses", "long_pauses", "torn_writes", "partitions")
+PATIENT_S = 40.0
+"""A deadline of that length is no excuse: the faulty phase is shorter."""
+_ABSENCE = (
+    "prefill_crashes",
+    "decode_crashes",
+    "takeovers",
+    "pauses",
+    "long_pauses",
+    "torn_writes",
+    "partitions",
+    "departures",
+)
 _ENGINES = ("engine_aborts", "unregistered_rooms", "unsubmitted_rooms", "reused_rooms")
-_DAMAGE = ("corruption", "no_memory", "plane_failures", "write_failures", "slow_copies", "late")
+_DAMAGE = ("no_memory", "plane_failures", "write_failures", "slow_copies", "late")
 REASONS: dict[str, tuple[str, ...]] = {
     "corrupt": ("corruption",),
-    "prefill_gone": ("prefill_crashes", "takeovers"),
+    "prefill_gone": ("prefill_crashes", "takeovers", "departures"),
+    "stopped": ("departures",),
+    "draining": ("departures",),
     "superseded": ("takeovers",),
-    "decode_restarted": ("decode_crashes",),
+    "decode_restarted": ("decode_crashes", "departures"),
     "aborted": ("engine_aborts",),
     "write_failed": ("write_failures",),
+    "deadline": (*_ABSENCE, *_DAMAGE, "unsubmitted_rooms", "reused_rooms"),
     "plane_failed": ("plane_failures", "decode_crashes", "slow_copies", *_ABSENCE),
 }
 """Which faults may be behind a failure of that code; any fault may be behind the others."""
@@ -33,7 +47,11 @@ REASONS: dict[str, tuple[str, ...]] = {
 def demand_reason(world: "World", process: Process, room: str, code: str) -> None:
     """A room may fail for what was done to it, never for our own arithmetic or for messages that were merely lost."""
     faults = world.options.faults
-    reasons = REASONS.get(code, (*_ABSENCE, *_ENGINES, *_DAMAGE))
+    if world.options.ring_chunks < 1.0 and code in {"oversized", "aborted_by_decode", "aborted_by_prefill"}:
+        return
+    if code == "deadline" and world.options.room_deadline_s < PATIENT_S:
+        return
+    reasons = REASONS.get(code, (*_ABSENCE, *_ENGINES, *_DAMAGE, "corruption"))
     if code in NEVER or not any(getattr(faults, reason) for reason in reasons):
         raise ViolationError(f"{process.name}: room {room} failed with {code!r} without a reason to fail")
 

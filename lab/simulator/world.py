@@ -12,6 +12,7 @@ from random import Random
 from lab.simulator.decode_process import DecodeProcess
 from lab.simulator.engines import Engines
 from lab.simulator.events import EventQueue
+from lab.simulator.garble import garble
 from lab.simulator.memory import RingMemory
 from lab.simulator.misfortunes import FAULTY_S, Misfortunes
 from lab.simulator.network import CONTROL, Envelope, Network
@@ -31,7 +32,7 @@ from protocol.layout import (
 )
 from protocol.messages import Message
 
-HEALED_S = 400.0
+HEALED_S = 600.0
 """Virtual seconds in which everything must end once faults have stopped."""
 SETTLED_S = 12.0
 """Virtual seconds after which nothing may be left of what has ended."""
@@ -160,7 +161,10 @@ class World:
         """Send to an address: whoever lives there at arrival gets it, and if nobody does it waits while its sender lives."""
         if self.network.is_full():
             return
-        route, source_life, target_life = source.route, source.life, target.life
+        if self._counted("garbled", self.options.faults.garbled):
+            nonsense, sender = garble(frames, self.random), source.route(target.name)
+            self.events.after(self.options.delay_s, lambda: target.deliver(lambda: target.receive(sender, nonsense)))
+        route, source_life, target_life = source.route(target.name), source.life, target.life
         receive = (
             partial(target.receive_data, frames, payload) if channel != CONTROL else partial(target.receive, route, frames)
         )
@@ -178,17 +182,21 @@ class World:
 
     def send_to_prefill(self, source: DecodeProcess, route: bytes, frames: list[bytes]) -> str | None:
         """Send to one life of a prefill; says why if it cannot be sent."""
-        name, _, life = route.decode().partition("/")
-        target = next((p for p in (self.prefills[name], *self.former) if p.route == route and p.alive), None)
+        name = route.decode().partition("/")[0]
+        everybody = (self.prefills[name], *self.former)
+        target = next((p for p in everybody if p.alive and p.route(source.name) == route), None)
         if target is None:
             return "unroutable"
         if self.network.is_full():
             return "full"
-        peer, source_life = source.name, source.life
+        if self._counted("garbled", self.options.faults.garbled):
+            nonsense = garble(frames, self.random)
+            self.events.after(self.options.delay_s, lambda: target.deliver(lambda: target.receive(source.name, nonsense)))
+        peer, source_life, life = source.name, source.life, target.life
 
         def deliver() -> None:
             self.results["frames_of_a_former_decode"] += source.life != source_life
-            target.deliver(lambda: target.receive(peer, frames), int(life))
+            target.deliver(lambda: target.receive(peer, frames), life)
 
         self.network.send(Envelope(peer, name, CONTROL, frames[0].decode()), deliver)
         return None
