@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from decode_service.aborting import Aborting
 from decode_service.grants import Grant, GrantState
+from decode_service.history import GrantOutcome
 from decode_service.outputs import ProbeQuiet, RoomDone, RoomFailed, SessionClosed
 from decode_service.rooms import Room, RoomEnd
 from decode_service.sessions import Session
@@ -32,6 +33,7 @@ class Closing:
         for session in self._writers_of(room):
             self.aborting.begin(session, room)
         for chunk in tuple(room.chunks.values()):
+            self.state.turns.discard(room, chunk)
             if chunk.grant is not None:
                 self.close_grant(chunk.grant, f"room failed: {code}")
         self._settle_room(room)
@@ -85,12 +87,13 @@ class Closing:
         if not grant.is_releasable:
             return
         self.state.counters["grants_released"] += 1
-        self.end_grant(grant)
+        self.end_grant(grant, GrantOutcome.RELEASED)
         self._detach(grant)
         self.state.watermark_moved()
 
-    def end_grant(self, grant: Grant) -> None:
+    def end_grant(self, grant: Grant, outcome: GrantOutcome) -> None:
         """Take a grant out of every table. The caller announces the watermark."""
+        self.state.history.add(grant, outcome, self.state.now)
         self.state.timers.cancel(TimerKey(TimerKind.QUARANTINE, chunk=grant.alloc_id))
         if grant.retired_epoch is None:
             self.state.grants.end(grant)
@@ -99,12 +102,14 @@ class Closing:
             grant.ended = True
         grant.room.granted -= 1
         grant.room.granted_ready -= grant.ready
+        if grant.ready_since is not None:
+            self.state.turns.charge(grant.room.group, self.state.now - grant.ready_since)
         grant.room.set_clock(self.state.run_time)
 
     def discard_grant(self, grant: Grant) -> None:
         """It goes with its region; its chunk may be granted another."""
         self.state.counters["grants_discarded"] += 1
-        self.end_grant(grant)
+        self.end_grant(grant, GrantOutcome.DISCARDED)
         self._detach(grant)
 
     def leave_session(self, session: Session) -> None:
@@ -219,8 +224,10 @@ class Closing:
         for room_id, index in session.open_chunks:
             room = self.state.rooms.live(room_id)
             chunk = room.chunks.get(index) if room is not None else None
-            if chunk is not None and chunk.asked.get(session.writer) == session.id:
+            if room is not None and chunk is not None and chunk.asked.get(session.writer) == session.id:
                 del chunk.asked[session.writer]
+                self.state.turns.discard(room, chunk)
+                room.set_clock(self.state.run_time)
         session.open_chunks.clear()
         for parked in self.state.parking.drop_session(session.id):
             self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, parked.room, parked.chunk))

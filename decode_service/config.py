@@ -1,14 +1,17 @@
 """Settings of the decode daemon. Timers are those of ``docs/protocol.md``; every duration is in seconds of one host's clock."""
 
-import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
+from runtime.addresses import is_loopback
+from runtime.allow_list import load_allow_list
+from runtime.key_files import read_key_pair
 from runtime.logs import LEVELS
 from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
-from runtime.setting_kinds import INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, PATH, RANKS, SIZE, SWITCH, TEXT
+from runtime.security import key_file_problem
+from runtime.setting_kinds import INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, OPTIONAL_PATH, PATH, RANKS, SIZE, SWITCH, TEXT
 from runtime.settings import Problem, Settings, duration, setting
 
 PLANES = ("shm", "zmq")
@@ -21,7 +24,7 @@ class DecodeServiceConfig(Settings):
 
     decode_id: str = setting("decode", kind=NAME, help="Name of this daemon: in logs, in its socket and its segments.")
     ranks: tuple[int, ...] = setting((0,), kind=RANKS, help="Decode ranks that this daemon hosts.")
-    host: str = setting("127.0.0.1", kind=TEXT, help="Address to listen on; beyond loopback only with --insecure.")
+    host: str = setting("127.0.0.1", kind=TEXT, help="Address to listen on; beyond loopback only with keys.")
     base_port: int = setting(
         7600, kind=INTEGER, minimum=1, maximum=MAX_PORT, help="Control port of rank 0; rank r has base + r."
     )
@@ -29,7 +32,11 @@ class DecodeServiceConfig(Settings):
     data_host: str = setting(
         "", kind=TEXT, help="Host that prefills use for data, where it is not the one they use for control."
     )
-    insecure: bool = setting(False, kind=SWITCH, help="Allow listening beyond loopback without encryption.")
+    server_key: Path | None = setting(None, kind=OPTIONAL_PATH, help="This daemon's secret CURVE key (see keygen).")
+    allow_list: Path | None = setting(
+        None, kind=OPTIONAL_PATH, help="Clients' public keys and what each may be: a TOML file or a directory of them."
+    )
+    insecure: bool = setting(False, kind=SWITCH, help="Allow listening beyond loopback without keys.")
 
     ring_bytes: int = setting(256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Staging ring of each rank.")
     chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the prefills.")
@@ -56,6 +63,10 @@ class DecodeServiceConfig(Settings):
     drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
 
     max_chunks_in_flight: int = setting(64, kind=INTEGER, minimum=1, maximum=65_536, help="Chunks in flight of one session.")
+    grant_horizon: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1024, help="Rings' worth of bytes granted ahead.")
+    group_share: float = setting(
+        0.25, kind=NUMBER, minimum=0.001, maximum=1, help="Part of that one prefill group may hold while others wait."
+    )
     max_rewrites: int = setting(3, kind=INTEGER, minimum=0, maximum=1000, help="Rejections of a slice before its room fails.")
     max_retired_regions: int = setting(
         2, kind=INTEGER, minimum=0, maximum=1024, help="Replaced rings kept at once; beyond that rooms fail instead."
@@ -99,10 +110,27 @@ class DecodeServiceConfig(Settings):
                 ("runtime_dir", "decode_id"), found, f"a socket path of at most {MAX_UNIX_PATH_BYTES} bytes", "shorten it"
             )
 
+    def file_problems(self) -> Iterator[Problem]:
+        """Keys and lists that cannot be used."""
+        key, clients = self.server_key, self.allow_list
+        if key is not None and clients is not None:
+            yield from key_file_problem("server_key", lambda: read_key_pair(key))
+            yield from key_file_problem("allow_list", lambda: load_allow_list(clients))
+
+    @property
+    def is_exposed(self) -> bool:
+        """Whether others can reach the sockets and need no key for it."""
+        return self.server_key is None and not is_loopback(self.host)
+
     def _address_problems(self) -> Iterator[Problem]:
-        if not self.insecure and not is_loopback(self.host):
-            advice = "bind loopback, or accept unencrypted traffic with --insecure"
-            yield Problem(("host",), repr(self.host), "a loopback address", advice)
+        if self.is_exposed and not self.insecure:
+            advice = (
+                "give the daemon keys (--server-key and --allow-list, see keygen), bind loopback, or accept it with --insecure"
+            )
+            yield Problem(("host",), f"{self.host!r} without keys", "a loopback address, or keys", advice)
+        if (self.server_key is None) != (self.allow_list is None):
+            found = "only one of them"
+            yield Problem(("server_key", "allow_list"), found, "both or neither", "a key without clients lets nobody in")
 
     def _port_problems(self) -> Iterator[Problem]:
         control = {self.control_port(rank) for rank in self.ranks}
@@ -115,11 +143,3 @@ class DecodeServiceConfig(Settings):
             found = f"port {port} for control of rank {port - self.base_port} and data of rank {port - self.data_base_port}"
             advice = "move one base port away by at least the number of ranks"
             yield Problem(("base_port", "data_base_port", "ranks"), found, "distinct ports", advice)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a socket bound to ``host``; a name other than ``localhost`` is not known to be."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"

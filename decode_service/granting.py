@@ -85,9 +85,10 @@ class Granting:
             if self._is_full(session):
                 self._answer(session, message, GrantStatus.BUSY, message=self._full_text(session))
                 return
-            chunk = Chunk(message.chunk, message.token_start, message.num_tokens)
+            chunk = Chunk(message.chunk, message.token_start, message.num_tokens, since=self.state.now)
             room.chunks[message.chunk] = chunk
         session.open_chunks.add((room.id, chunk.index))
+        room.traceparent = room.traceparent or message.traceparent
         self._start_clock(room)
         if chunk.grant is not None:
             self._answer_from_grant(session, message, chunk.grant)
@@ -95,8 +96,29 @@ class Granting:
         chunk.asked[session.writer] = session.id
         if len(chunk.asked) < len(room.writers):
             self._answer(session, message, GrantStatus.PENDING)
-        else:
-            self._grant(room, chunk)
+            return
+        self.state.turns.add(room, chunk)
+        room.set_clock(self.state.run_time)
+        self.take_turns()
+        if room.end is None and room.chunks[chunk.index].grant is None:
+            self._answer(session, message, GrantStatus.PENDING, message="other chunks go first")
+
+    def take_turns(self) -> None:
+        """Grant whatever the horizon and the shares allow, in the order of turns."""
+        grants, turns = self.state.grants, self.state.turns
+        if not len(turns):
+            return
+        horizon = self.state.settings.grant_horizon * grants.allocator.total_size
+        share = self.state.settings.group_share * horizon
+
+        def may_hold_more(group: str) -> bool:
+            return grants.live_bytes_of[group] < share or not turns.others_wait(group)
+
+        while len(turns) and grants.live_bytes < horizon and not self.state.replacing:
+            turn = turns.next(may_hold_more)
+            if turn is None:
+                return
+            self._grant(*turn)
 
     def _answer_from_grant(self, session: Session, message: StagingReq, grant: Grant) -> None:
         slot = grant.slots[session.writer]
@@ -175,6 +197,7 @@ class Granting:
     def _respond(
         self, session: Session, room: str, chunk: int, status: GrantStatus, grant: Grant | None = None, message: str = ""
     ) -> None:
+        self.state.counters[f"answers_{status.value}"] += 1
         watermark = self.state.grants.allocator.get_watermark()
         part = grant.slice_of(session.writer) if grant is not None else None
         self.state.send(session, StagingRsp(session.id, room, chunk, status, watermark, part, message[:512]))

@@ -10,7 +10,7 @@ until then. A grant in ``SCATTERING`` may have begun to reach the pages, so unle
 consumed.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
@@ -73,14 +73,16 @@ class Grant:
     state: GrantState = GrantState.OPEN
     closed_at: float | None = None
     closed_reason: str = ""
-    ready: bool = False
-    """Whether the true watermark lets it be written."""
+    ready_since: float | None = None
+    """When the true watermark let it be written; ``None`` while it does not."""
     tainted: bool = False
     """A one-sided write failed: its bytes may land at any time, so no word is proof. Ends only with the region."""
     ended: bool = False
     retired_epoch: int | None = None
     """Set when its region was replaced while copies of ours ran in it: it only waits for those."""
     scatter_running: bool = False
+    written_at: float | None = None
+    """When the last of its writers had written."""
 
     @property
     def alloc_id(self) -> int:
@@ -91,6 +93,11 @@ class Grant:
     def end(self) -> int:
         """First byte after the region."""
         return self.allocation.offset + self.num_bytes
+
+    @property
+    def ready(self) -> bool:
+        """Whether the true watermark lets it be written."""
+        return self.ready_since is not None
 
     @property
     def has_copies(self) -> bool:
@@ -136,6 +143,9 @@ class GrantTable:
     """All live grants over one allocator, and which of them the true watermark does not let pass yet."""
 
     allocator: StagingAllocator
+    live_bytes: int = 0
+    live_bytes_of: Counter[str] = field(default_factory=Counter)
+    """Bytes of live grants by prefill group."""
     _by_id: dict[int, Grant] = field(default_factory=dict)
     _unready: OrderedDict[int, Grant] = field(default_factory=OrderedDict)
 
@@ -148,6 +158,7 @@ class GrantTable:
         grant = Grant(allocation, num_bytes, room, chunk, slots, now)
         self._by_id[grant.alloc_id] = grant
         self._unready[grant.alloc_id] = grant
+        self._account(grant, grant.num_bytes)
         return grant
 
     def end(self, grant: Grant) -> None:
@@ -159,8 +170,9 @@ class GrantTable:
         self._unready.pop(grant.alloc_id, None)
         freed = self.allocator.free(grant.alloc_id)
         assert freed
+        self._account(grant, -grant.num_bytes)
 
-    def newly_ready(self) -> Iterator[Grant]:
+    def newly_ready(self, now: float) -> Iterator[Grant]:
         """Grants that the true watermark lets pass since the last call. Readiness follows the order of granting."""
         watermark = self.allocator.get_watermark()
         while self._unready:
@@ -168,8 +180,15 @@ class GrantTable:
             if not is_watermark_ready(watermark, grant.allocation.round, grant.end):
                 return
             del self._unready[grant.alloc_id]
-            grant.ready = True
+            grant.ready_since = now
             yield grant
+
+    def _account(self, grant: Grant, num_bytes: int) -> None:
+        group = grant.room.group
+        self.live_bytes += num_bytes
+        self.live_bytes_of[group] += num_bytes
+        if not self.live_bytes_of[group]:
+            del self.live_bytes_of[group]
 
     def get(self, alloc_id: int) -> Grant | None:
         """The live grant of that id."""

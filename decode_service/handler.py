@@ -33,6 +33,7 @@ from decode_service.sessions import SessionTable
 from decode_service.snapshot import take_snapshot
 from decode_service.state import DecodeState, TimerKey, TimerKind
 from decode_service.subscribing import Subscribing
+from decode_service.turns import Turns
 from decode_service.watching import Watching
 from protocol.errors import RemoteProtocolError
 from protocol.identifiers import ID_EXPECTED, is_id
@@ -57,6 +58,7 @@ class DecodeStagingHandler:
             rooms=RoomTable(settings.max_rooms, settings.max_tombstones, settings.room_deadline_s),
             grants=GrantTable(allocator),
             parking=Parking(settings.max_parked_per_session, settings.max_early_aborts),
+            turns=Turns(),
             # Not ``or``: a fan-out without subscribers has length 0.
             fanout=WatermarkFanout(settings.watermark_retry_s, settings.retry_limit_s) if fanout is None else fanout,
             random=random,
@@ -157,6 +159,10 @@ class DecodeStagingHandler:
         """A ``Send`` would have blocked or had nobody to go to. Only watermarks need help: all else is asked for again."""
         self._at(now)
         self.state.counters[f"sends_failed_{reason}"] += 1
+        session = self.state.sessions.get(getattr(message, "session", "") or "")
+        if session is not None:
+            session.sends_failed += 1
+            session.send_failed = (reason, now)
         if isinstance(message, WatermarkUpdate):
             self.state.fanout.set_aside(message.session, now)
         return self._collect()
@@ -215,6 +221,7 @@ class DecodeStagingHandler:
         for key in self.state.timers.pop_due(now):
             self._watching.due(key)
         self.state.rooms.forget_old(now)
+        self.state.turns.forget_idle(self.state.grants.live_bytes_of.__contains__)
         return self._collect()
 
     def fan_out(self, now: float, budget: int) -> tuple[Output, ...]:
@@ -261,6 +268,7 @@ class DecodeStagingHandler:
         self.state.now = now
 
     def _collect(self, budget: int = 0) -> tuple[Output, ...]:
+        self._granting.take_turns()
         for session_id in self.state.fanout.take(self.state.now, budget):
             self.state.send_watermark(session_id)
         out, self.state.out = tuple(self.state.out), []

@@ -57,6 +57,10 @@ class DecodeHandlerSettings:
     """While rooms live the machine is ticked at least this often; a much longer gap means that it was not running."""
 
     max_chunks_in_flight: int = 64
+    grant_horizon: float = 4.0
+    """How many rings' worth of bytes may be granted ahead."""
+    group_share: float = 0.25
+    """The part of that which one prefill group may hold while others wait."""
     max_rewrites: int = 3
     max_retired_regions: int = 2
     """Former regions kept at the same time; beyond that, rooms that hang on missing proof fail instead."""

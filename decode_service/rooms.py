@@ -69,6 +69,8 @@ class Chunk:
     """Which writers wait for a grant, and by which session."""
     grant: "Grant | None" = None
     rewrites: int = 0
+    since: float = 0.0
+    """When the first of its writers asked."""
 
 
 @dataclass(slots=True, eq=False)
@@ -93,10 +95,14 @@ class Room:
     started: bool = False
     end: RoomEnd | None = None
     """Set when the room has failed; its record goes when our own copies have ended."""
+    traceparent: str | None = None
+    """What its prefill said of the trace it belongs to (W3C)."""
     copies: int = 0
     """Copies of ours that run into its pages or its grants."""
     granted: int = 0
     granted_ready: int = 0
+    waiting_turns: int = 0
+    """Chunks that all writers have asked for and that wait for a region."""
 
     def __post_init__(self) -> None:
         count = -(-self.num_tokens // self.chunk_tokens)
@@ -121,8 +127,8 @@ class Room:
         self.remaining -= 1
 
     def set_clock(self, now: float) -> None:
-        """The clock stands still only while the room has grants and none of them may be written yet."""
-        queued = self.granted > 0 and self.granted_ready == 0
+        """The clock stands still only while the room queues behind others: all it waits for is the ring."""
+        queued = self.granted_ready == 0 and (self.granted > 0 or self.waiting_turns > 0)
         self.clock.run(self.started and not queued, now)
 
 

@@ -39,6 +39,7 @@ def take_snapshot(state: DecodeState) -> dict[str, object]:
         "rooms": [_room(state, room) for room in islice(state.rooms, MAX_ROWS)],
         "room_count": len(state.rooms),
         "tombstones": state.rooms.tombstone_count,
+        "waiting_turns": len(state.turns),
         "parked_requests": len(state.parking),
         "watermarks_owed": state.fanout.owed_count,
         "counters": dict(state.counters),

@@ -13,10 +13,13 @@ from typing import NamedTuple
 from decode_service.fanout import WatermarkFanout
 from decode_service.grants import Grant, GrantTable
 from decode_service.handler_settings import DecodeHandlerSettings
+from decode_service.history import GrantHistory
 from decode_service.outputs import Output, Send
 from decode_service.parking import Parking
 from decode_service.rooms import RoomTable
 from decode_service.sessions import Session, SessionTable
+from decode_service.turns import Turns
+from protocol.codec import frame_name
 from protocol.messages import ToPrefill, WatermarkUpdate
 from protocol.timers import Timers
 from protocol.watermark import START, Watermark
@@ -51,6 +54,7 @@ class DecodeState:
     rooms: RoomTable
     grants: GrantTable
     parking: Parking
+    turns: Turns
     fanout: WatermarkFanout
     random: Random
     timers: Timers[TimerKey] = field(default_factory=Timers)
@@ -68,6 +72,9 @@ class DecodeState:
     """Why a pinned ring could not be replaced; empty while that never happened in this epoch."""
     retired_grants: dict[int, Grant] = field(default_factory=dict)
     """Grants of former epochs in which copies of ours still run, by ``alloc_id``."""
+    history: GrantHistory = field(default_factory=GrantHistory)
+    """Only for those who look on."""
+    watermark_moved_at: float = 0.0
     _announced: Watermark = START
 
     @property
@@ -95,6 +102,7 @@ class DecodeState:
 
     def send(self, session: Session, message: ToPrefill) -> None:
         """Send to a session's latest route."""
+        session.told[frame_name(type(message))] = self.now
         self.emit(Send(self.routes[session.id], message))
 
     def heard_from(self, session: Session, route: bytes) -> None:
@@ -113,15 +121,18 @@ class DecodeState:
         """The one path on which a watermark leaves: snapshot, broadcast, answer to a heartbeat."""
         watermark = self.grants.allocator.get_watermark()
         self.fanout.sent(session_id)
+        session = self.sessions.get(session_id)
+        if session is not None:
+            session.told[frame_name(WatermarkUpdate)], session.told_watermark = self.now, watermark
         self.emit(Send(self.routes[session_id], WatermarkUpdate(watermark.round, watermark.tail, session_id)))
 
     def watermark_moved(self) -> None:
         """Grants were opened or ended: start the clocks of rooms that may move now, and owe everybody a changed watermark."""
-        for grant in self.grants.newly_ready():
+        for grant in self.grants.newly_ready(self.now):
             grant.room.granted_ready += 1
             grant.room.set_clock(self.run_time)
         watermark = self.grants.allocator.get_watermark()
         if watermark != self._announced:
             assert watermark > self._announced, "the watermark of an epoch never falls"
-            self._announced = watermark
+            self._announced, self.watermark_moved_at = watermark, self.now
             self.fanout.mark()

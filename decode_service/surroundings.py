@@ -14,6 +14,7 @@ from decode_service.scatter_job import Scatter
 from protocol.layout import RankLayout
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
+from runtime.security import ServerSecurity
 from runtime.workers import WorkerPool
 
 
@@ -50,6 +51,7 @@ class Surroundings:
     make_handler: MakeHandler
     make_scatter: MakeScatter
     room_ended: Callable[[RoomOutcome], None]
+    security: ServerSecurity | None = None
 
     def settings(self, rank: int, epoch: int, layout: RankLayout, offers: tuple[PlaneOffer, ...]) -> DecodeHandlerSettings:
         """What this rank's machine is told at its birth."""
@@ -74,6 +76,8 @@ class Surroundings:
             room_deadline_s=config.room_deadline_s,
             room_deadline_cap=config.room_deadline_cap,
             max_chunks_in_flight=config.max_chunks_in_flight,
+            grant_horizon=config.grant_horizon,
+            group_share=config.group_share,
             max_rewrites=config.max_rewrites,
             max_retired_regions=config.max_retired_regions,
             max_sessions=config.max_sessions,

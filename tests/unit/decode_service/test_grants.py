@@ -53,18 +53,18 @@ def test_oversized_opens_nothing() -> None:
     writers = expected_writers(rank(2), rank(1))
     room = Room("r", "g", 4, 4, PageRun((0,)), 10.0, 0.0)
     assert table.open(room, 0, lay_out(writers, {W0: "a", W1: "b"}, 4), 0.0) == Oversized(80, 79)
-    assert (len(table), list(table), list(table.newly_ready())) == (0, [], [])
+    assert (len(table), list(table), list(table.newly_ready(0.0))) == (0, [], [])
 
 
 def test_grants_become_ready_once_in_order() -> None:
     """Each grant is reported when the true watermark lets it pass, once; one that ended unready never is."""
     table = GrantTable(StagingAllocator(100))
     first, second, third = (open_grant(table) for _ in range(3))
-    assert list(table.newly_ready()) == [first]
-    assert list(table.newly_ready()) == []
+    assert list(table.newly_ready(0.0)) == [first]
+    assert list(table.newly_ready(0.0)) == []
     close(table, second)
     close(table, first)
-    assert list(table.newly_ready()) == [third]
+    assert list(table.newly_ready(0.0)) == [third]
     assert (first.ready, second.ready, third.ready) == (True, False, True)
     assert table.oldest() is third
     assert table.get(third.alloc_id) is third
@@ -108,5 +108,5 @@ def test_pinned_ring_does_not_collect_what_ended() -> None:
     open_grant(table)
     for _ in range(1000):
         close(table, open_grant(table))
-        list(table.newly_ready())
+        list(table.newly_ready(0.0))
     assert (len(table), len(table._unready)) == (1, 0)
