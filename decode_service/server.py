@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-import zmq
-
 from decode_service.commands import DecodeCommands
 from decode_service.config import DecodeServiceConfig
 from decode_service.engine import EmbeddedDecodeEngine
@@ -23,7 +21,7 @@ from decode_service.regions.zmq import ZmqPlane
 from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, default_handler, default_scatter
 from protocol.identifiers import make_incarnation
 from runtime.commands import InProcessCalls
-from runtime.endpoint import RouterEndpoint, Socket
+from runtime.endpoint import Context, RouterEndpoint, open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
 from runtime.host import shared_memory_host_id
@@ -122,8 +120,7 @@ class DecodeStagingServer:
     def _open(self, undo: ExitStack) -> None:
         config = self.config
         undo.callback(self._loop.close)
-        context: zmq.Context[Socket] = zmq.Context(io_threads=1 if len(config.ranks) < 4 else 2)
-        context.max_sockets = 8 * len(config.ranks) + 64
+        context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
         undo.callback(context.term)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)
@@ -147,7 +144,7 @@ class DecodeStagingServer:
         make = (self._make_handler, self._make_scatter)
         return Surroundings(config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended)
 
-    def _open_rank(self, number: int, context: zmq.Context[Socket], around: Surroundings) -> DecodeRank:
+    def _open_rank(self, number: int, context: Context, around: Surroundings) -> DecodeRank:
         config = self.config
         with ExitStack() as undo:
             control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}")

@@ -7,6 +7,7 @@ new write starts the stages from ``started`` on anew.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -18,6 +19,12 @@ class StageTimes:
     started: float | None = None
     written: float | None = None
 
+    @property
+    def waits_for(self) -> str:
+        """What the chunk's next stage is: the grant, the gate, the write, or the scatter."""
+        marks = {"grant": self.granted, "gate": self.started, "write": self.written}
+        return next((name for name, at in marks.items() if at is None), "scatter")
+
     def line(self, done: float) -> dict[str, float | None]:
         """The four stages in milliseconds."""
         marks = (self.asked, self.granted, self.started, self.written, done)
@@ -25,48 +32,67 @@ class StageTimes:
         return {name: _milliseconds(begin, end) for name, begin, end in zip(names, marks, marks[1:], strict=False)}
 
 
+class ChunkKey(NamedTuple):
+    """A chunk of a room on its way to one decode rank."""
+
+    room: str
+    peer: str
+    chunk: int
+
+
 class ChunkTimes:
-    """Times by room, then by (peer, chunk). What is kept for a room goes with it."""
+    """Times of every chunk in flight, the longest asked for first. What is kept for a room goes with it."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, dict[tuple[str, int], StageTimes]] = {}
+        self._times: dict[ChunkKey, StageTimes] = {}
+        self._rooms: dict[str, set[ChunkKey]] = {}
 
     def __len__(self) -> int:
-        return sum(len(chunks) for chunks in self._rooms.values())
+        return len(self._times)
 
-    def asked(self, room: str, peer: str, chunk: int, now: float) -> None:
+    def asked(self, key: ChunkKey, now: float) -> None:
         """A ``STAGING_REQ`` went out."""
-        self._rooms.setdefault(room, {}).setdefault((peer, chunk), StageTimes(now))
+        if key not in self._times:
+            self._times[key] = StageTimes(now)
+            self._rooms.setdefault(key.room, set()).add(key)
 
-    def granted(self, room: str, peer: str, chunk: int, now: float) -> None:
+    def granted(self, key: ChunkKey, now: float) -> None:
         """A grant came."""
-        times = self._find(room, peer, chunk)
+        times = self._times.get(key)
         if times is not None and times.granted is None:
             times.granted = now
 
-    def started(self, room: str, peer: str, chunk: int, now: float) -> None:
+    def started(self, key: ChunkKey, now: float) -> None:
         """A write began."""
-        times = self._find(room, peer, chunk)
+        times = self._times.get(key)
         if times is not None:
             times.started, times.written = now, None
 
-    def written(self, room: str, peer: str, chunk: int, now: float) -> None:
+    def written(self, key: ChunkKey, now: float) -> None:
         """The bytes are visible to the decode rank."""
-        times = self._find(room, peer, chunk)
+        times = self._times.get(key)
         if times is not None:
             times.written = now
 
-    def done(self, room: str, peer: str, chunk: int, now: float) -> dict[str, float | None] | None:
+    def done(self, key: ChunkKey, now: float) -> dict[str, float | None] | None:
         """The chunk is scattered: its line, the first time this is said."""
-        times = self._rooms.get(room, {}).pop((peer, chunk), None)
-        return None if times is None else times.line(now)
+        times = self._times.pop(key, None)
+        if times is None:
+            return None
+        keys = self._rooms[key.room]
+        keys.discard(key)
+        if not keys:
+            del self._rooms[key.room]
+        return times.line(now)
 
     def forget(self, room: str) -> None:
         """The room is over."""
-        self._rooms.pop(room, None)
+        for key in self._rooms.pop(room, ()):
+            del self._times[key]
 
-    def _find(self, room: str, peer: str, chunk: int) -> StageTimes | None:
-        return self._rooms.get(room, {}).get((peer, chunk))
+    def oldest(self) -> tuple[ChunkKey, StageTimes] | None:
+        """The chunk that was asked for first of those in flight."""
+        return next(iter(self._times.items()), None)
 
 
 def _milliseconds(begin: float | None, end: float | None) -> float | None:

@@ -12,8 +12,6 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-import zmq
-
 from prefill_service.commands import PrefillCommands
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.engine import EmbeddedPrefillEngine
@@ -22,7 +20,7 @@ from prefill_service.rank import PrefillRank
 from prefill_service.surroundings import MakeHandler, Surroundings
 from protocol.identifiers import make_incarnation
 from runtime.commands import InProcessCalls
-from runtime.endpoint import Socket
+from runtime.endpoint import open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
 from runtime.host import shared_memory_host_id
@@ -32,8 +30,6 @@ from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.shutdown import Shutdown
 from runtime.workers import WorkerPool
 
-MAX_SOCKETS = 65_000
-"""A little less than zmq can count."""
 LINGER_MS = 500
 """How long last words may take to leave at an orderly end."""
 
@@ -113,8 +109,7 @@ class PrefillStagingClient:
     def _open(self, undo: ExitStack) -> None:
         config = self.config
         undo.callback(self._loop.close)
-        context: zmq.Context[Socket] = zmq.Context(io_threads=1 if len(config.ranks) < 4 else 2)
-        context.max_sockets = min(2 * config.max_peers * len(config.ranks) + 64, MAX_SOCKETS)
+        context = open_context(1 if len(config.ranks) < 4 else 2, 2 * config.max_peers * len(config.ranks) + 64)
         undo.callback(context.term)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)

@@ -1,13 +1,12 @@
 """Does what the prefill machine wants done: the one ``match`` over its outputs, and the log of what it decided."""
 
 from collections import Counter, deque
-from functools import partial
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
-from prefill_service.chunk_times import ChunkTimes
+from prefill_service.chunk_times import ChunkKey, ChunkTimes
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.outputs import (
     Channel,
@@ -57,6 +56,8 @@ class Performing:
         self._log = log
         self._limit = RateLimit()
         self._times = ChunkTimes()
+        self._quiet_until = 0.0
+        """When the log may next speak of a stalled chunk."""
         self._sends: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._links: dict[str, PeerLink] = {}
@@ -78,14 +79,23 @@ class Performing:
             self._busy = False
 
     def next_deadline(self) -> float | None:
-        """When an open plane wants to be called."""
-        deadlines = (plane.next_deadline() for plane in self._planes.values())
+        """When an open plane wants to be called, or a chunk will have waited long enough for the log to say so."""
+        deadlines = [plane.next_deadline() for plane in self._planes.values()]
+        oldest = self._times.oldest()
+        if oldest is not None:
+            deadlines.append(max(oldest[1].asked + self._around.config.stall_warn_s, self._quiet_until))
         return min((at for at in deadlines if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Let the open planes do what is due."""
+        """Let the open planes do what is due, and name the chunk that waits longest."""
         for plane in tuple(self._planes.values()):
             plane.tick(now)
+        oldest, stall_warn_s = self._times.oldest(), self._around.config.stall_warn_s
+        if oldest is not None and now >= max(oldest[1].asked + stall_warn_s, self._quiet_until):
+            self._quiet_until = now + stall_warn_s
+            key, times = oldest
+            line = {"peer": key.peer, "room": key.room, "chunk": key.chunk, "waits_for": times.waits_for}
+            self._log.warning("chunk_stalled", **line, waited_s=round(now - times.asked, 3), in_flight=len(self._times))
 
     def counts(self) -> dict[str, object]:
         """What the sockets saw."""
@@ -113,7 +123,7 @@ class Performing:
             case ClosePlane():
                 self._close_plane(output)
             case WriteChunk():
-                self._times.started(output.room, output.peer, output.chunk, now)
+                self._times.started(ChunkKey(output.room, output.peer, output.chunk), now)
                 self._planes[output.peer, output.session].start(output)
             case RoomDone():
                 self._end_room(RoomOutcome(output.room, self._rank.rank, done=True))
@@ -141,7 +151,7 @@ class Performing:
 
     def _send(self, send: Send, now: float) -> None:
         if isinstance(send.message, StagingReq):
-            self._times.asked(send.message.room, send.peer, send.message.chunk, now)
+            self._times.asked(ChunkKey(send.message.room, send.peer, send.message.chunk), now)
         outcome = self._send_data(send) if send.channel is Channel.DATA else self._send_control(send)
         self._sends[outcome.value] += 1
         if outcome is not SendOutcome.SENT:
@@ -178,9 +188,9 @@ class Performing:
         """Log what only passes through here."""
         match message:
             case StagingRsp(status=GrantStatus.GRANTED):
-                self._times.granted(message.room, peer, message.chunk, now)
-            case ChunkDone(status=DoneStatus.SCATTERED):
-                line = self._times.done(message.room, peer, message.chunk, now)
+                self._times.granted(ChunkKey(message.room, peer, message.chunk), now)
+            case ChunkDone(status=DoneStatus.SCATTERED) | StagingRsp(status=GrantStatus.DONE):
+                line = self._times.done(ChunkKey(message.room, peer, message.chunk), now)
                 if line is not None:
                     self._log.debug("chunk_completed", peer=peer, room=message.room, chunk=message.chunk, **line)
             case Subscribed():
@@ -202,10 +212,9 @@ class Performing:
         except (PlaneOpenError, LayoutError) as error:
             self._log.warning("plane_open_failed", peer=order.peer, plane=order.plane, reason=str(error))
             return self._handler.plane_failed(order.peer, order.session, str(error)[:200], now)
-        ended = partial(self._write_ended)
         around = self._around
         self._planes[order.peer, order.session] = SessionPlane(
-            writer, layout, self._pool, around.loop, around.workers, ended, checksums=around.config.checksums
+            writer, layout, self._pool, around.loop, around.workers, self._write_ended, checksums=around.config.checksums
         )
         self._log.info("plane_opened", peer=order.peer, session=order.session, plane=order.plane)
         return self._handler.plane_opened(order.peer, order.session, now)
@@ -232,7 +241,7 @@ class Performing:
     def _write_ended(self, end: WriteEnd) -> None:
         now, write = self._around.loop.clock(), end.write
         if end.failure is None:
-            self._times.written(write.room, write.peer, write.chunk, now)
+            self._times.written(ChunkKey(write.room, write.peer, write.chunk), now)
             self.perform(self._handler.write_finished(write.write_id, end.checksum, now), now)
             return
         if self._limit.admit(("write", write.peer), now) is not None:

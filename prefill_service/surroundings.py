@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-import zmq
-
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
 from protocol.layout import RankLayout
-from runtime.endpoint import Socket
+from runtime.endpoint import Context
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
 from runtime.workers import WorkerPool
@@ -37,7 +35,7 @@ class Surroundings:
     """The daemon as one of its ranks sees it."""
 
     config: PrefillServiceConfig
-    context: zmq.Context[Socket]
+    context: Context
     loop: EventLoop
     workers: WorkerPool
     incarnation: int

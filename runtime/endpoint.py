@@ -17,6 +17,7 @@ from runtime.errors import StartError
 
 Frames = Sequence[bytes | memoryview | zmq.Frame]
 Socket = zmq.Socket[bytes]
+Context = zmq.Context[Socket]
 
 
 class SendOutcome(StrEnum):
@@ -47,6 +48,8 @@ class EndpointCounters:
 
 
 CONTROL_LIMITS = SocketLimits()
+MAX_SOCKETS = 65_000
+"""A little less than zmq can count."""
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1000
 HEARTBEAT_MS = 5000
@@ -63,7 +66,14 @@ _CAUSES = {
 }
 
 
-def open_socket(context: zmq.Context[Socket], kind: int, limits: SocketLimits) -> Socket:
+def open_context(io_threads: int, max_sockets: int) -> Context:
+    """The sockets' own threads. Ending it waits until every socket is closed and has lingered."""
+    context: Context = zmq.Context(io_threads)
+    context.max_sockets = min(max_sockets, MAX_SOCKETS)
+    return context
+
+
+def open_socket(context: Context, kind: int, limits: SocketLimits) -> Socket:
     """A socket that cannot queue without bound, linger, or keep a dead connection. Raises ``StartError`` if none is left."""
     try:
         socket = context.socket(kind)
@@ -142,7 +152,7 @@ def _start_error(wanted: str, error: zmq.ZMQError) -> StartError:
 class RouterEndpoint:
     """The listening side: messages come with the route of their sender, and answers go back to a route."""
 
-    def __init__(self, context: zmq.Context[Socket], address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+    def __init__(self, context: Context, address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
         self.socket = open_socket(context, zmq.ROUTER, limits)
         self.socket.set(zmq.ROUTER_MANDATORY, 1)
         self.address = bind_socket(self.socket, address)
@@ -178,7 +188,7 @@ class RouterEndpoint:
 class DealerEndpoint:
     """The connecting side: one peer, which may come, go and come back."""
 
-    def __init__(self, context: zmq.Context[Socket], address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+    def __init__(self, context: Context, address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
         self.socket = open_socket(context, zmq.DEALER, limits)
         connect_socket(self.socket, address)
         self.address = address

@@ -11,9 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-import zmq
-
-from runtime.endpoint import DealerEndpoint, SendOutcome, Socket, SocketLimits
+from runtime.endpoint import DealerEndpoint, SendOutcome, SocketLimits, open_context
 from runtime.engine_protocol import MAX_ENGINE_MESSAGE_BYTES, EngineError, pack, unpack
 from runtime.loop import EventLoop
 from runtime.monitor import DISCONNECTED, ConnectionEvent, ConnectionMonitor
@@ -27,7 +25,7 @@ class EngineClient:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        self._context = open_context(1, 16)
         limits = SocketLimits(MAX_QUEUED, MAX_QUEUED, MAX_ENGINE_MESSAGE_BYTES)
         self._dealer = DealerEndpoint(self._context, f"ipc://{self.path}", limits)
         self._loop = EventLoop()

@@ -10,9 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-import zmq
-
-from runtime.endpoint import RouterEndpoint, SendOutcome, Socket, SocketLimits
+from runtime.endpoint import Context, RouterEndpoint, SendOutcome, Socket, SocketLimits
 from runtime.engine_protocol import MAX_ENGINE_MESSAGE_BYTES, Body, EngineError, pack, unpack
 from runtime.errors import StartError
 from runtime.locks import FileLock
@@ -27,7 +25,7 @@ Execute = Callable[[str, Body], "Future[Body]"]
 class EngineEndpoint:
     """Serves one socket. ``read`` belongs into the loop of the thread that made it."""
 
-    def __init__(self, context: zmq.Context[Socket], path: Path, max_in_flight: int, execute: Execute) -> None:
+    def __init__(self, context: Context, path: Path, max_in_flight: int, execute: Execute) -> None:
         self.path = path
         self._max_in_flight = max_in_flight
         self._execute = execute

@@ -20,8 +20,14 @@ OUTSIDE = ("integrations", "examples")
 TREES = (*PRODUCT, *(name for name in OUTSIDE if (ROOT / name).is_dir()))
 
 SHELLS = {
-    "decode_service": ("server", "engine", "config", "__main__", "scatter", "regions"),
-    "prefill_service": ("client", "engine", "config", "__main__", "gather", "writers"),
+    "decode_service": (
+        *("server", "rank", "performing", "commands", "engine", "config", "__main__"),
+        *("surroundings", "region", "regions", "scatter", "scatter_job"),
+    ),
+    "prefill_service": (
+        *("client", "rank", "performing", "commands", "engine", "config", "__main__"),
+        *("surroundings", "peer_link", "session_plane", "writers", "gather"),
+    ),
 }
 """First parts of the module names that may touch the outside world."""
 

@@ -12,7 +12,7 @@ from protocol.codec import decode_data_header, decode_to_decode
 from protocol.errors import RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
 from protocol.messages import DataPiece, Descriptor, ToDecode
-from runtime.endpoint import Socket, SocketLimits, bind_socket, open_socket
+from runtime.endpoint import Context, SocketLimits, bind_socket, open_socket
 
 RECEIVE_QUEUE = 16
 """Pieces of one writer that may wait in memory; beyond that its connection is not read and the writer waits."""
@@ -32,7 +32,7 @@ class ZmqPlane:
     name = "zmq"
     two_sided = True
 
-    def __init__(self, context: zmq.Context[Socket], address: str, piece_bytes: int, advertised_host: str = "") -> None:
+    def __init__(self, context: Context, address: str, piece_bytes: int, advertised_host: str = "") -> None:
         limits = SocketLimits(receive_queue=RECEIVE_QUEUE, frame_bytes=max(piece_bytes, MAX_CONTROL_MESSAGE_BYTES))
         self.socket = open_socket(context, zmq.PULL, limits)
         self.address = bind_socket(self.socket, address)

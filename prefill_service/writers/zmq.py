@@ -16,7 +16,7 @@ from prefill_service.writers.buffers import SendBuffers
 from protocol.codec import encode_data
 from protocol.limits import MAX_DATA_PIECE_BYTES
 from protocol.messages import DataPiece, Descriptor
-from runtime.endpoint import SendOutcome, Socket, SocketLimits, connect_socket, open_socket, send_frames
+from runtime.endpoint import Context, SendOutcome, Socket, SocketLimits, connect_socket, open_socket, send_frames
 from runtime.errors import StartError
 
 SEND_QUEUE = 16
@@ -46,7 +46,7 @@ class ZmqWriter:
 
     name = "zmq"
 
-    def __init__(self, context: zmq.Context[Socket], region: Descriptor, control_host: str, buffers: SendBuffers) -> None:
+    def __init__(self, context: Context, region: Descriptor, control_host: str, buffers: SendBuffers) -> None:
         self._piece_bytes, address = _read_descriptor(region, control_host)
         try:
             self.socket: Socket = open_socket(context, zmq.PUSH, SocketLimits(send_queue=SEND_QUEUE))

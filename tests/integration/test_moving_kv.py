@@ -103,7 +103,8 @@ def test_a_killed_daemon_fails_its_rooms_and_comes_back(tmp_path: Path, plane: s
         carry(deployment, "after", 100, seed=9)
         survivor = deployment.prefill_engine if victim == "decode" else deployment.decode_engine
         outcome = survivor.wait_room("during", 0).result(WAIT_S)
-        assert outcome.code == ("decode_restarted" if victim == "decode" else "prefill_gone")
+        # A decode rank that had not answered for the room yet is asked again, and its new life does not know the room.
+        assert outcome.code in ({"decode_restarted", "unknown_room"} if victim == "decode" else {"prefill_gone"})
 
 
 def test_an_abort_reaches_the_other_side(tmp_path: Path) -> None:
