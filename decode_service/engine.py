@@ -13,6 +13,7 @@ from typing import Any, Self
 from protocol.layout import PageRun
 from runtime.engine_client import EngineClient
 from runtime.engine_futures import then
+from runtime.foreign_pool import ForeignPool
 from runtime.pool import KvPool
 from runtime.pool_descriptor import PoolDescriptor
 from runtime.room_waiters import RoomOutcome
@@ -85,5 +86,10 @@ class EmbeddedDecodeEngine(DecodeEngine):
     """Commands to a server in this process, which may also take a pool over memory that nobody else can open."""
 
     def attach_pool(self, rank: int, pool: KvPool) -> "Future[dict[str, Any]]":
-        """Serve this very pool at that rank. The server closes it when it stops."""
+        """Serve this very pool at that rank. The server closes it when it stops.
+
+        Raises ``PoolError`` at once for a pool that brings its own copies, but no scatter.
+        """
+        if isinstance(pool, ForeignPool):
+            _ = pool.scatter
         return self._call("register_pool", rank=rank, pool=pool)

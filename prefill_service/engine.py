@@ -13,6 +13,7 @@ from typing import Any, Self
 from protocol.layout import PageRun
 from runtime.engine_client import EngineClient
 from runtime.engine_futures import then
+from runtime.foreign_pool import ForeignPool
 from runtime.pool import KvPool
 from runtime.pool_descriptor import PoolDescriptor
 from runtime.room_waiters import RoomOutcome
@@ -104,5 +105,10 @@ class EmbeddedPrefillEngine(PrefillEngine):
     def attach_pool(
         self, rank: int, pool: KvPool, group: str | None = None, prefill_id: str | None = None
     ) -> "Future[dict[str, Any]]":
-        """Serve this very pool at that rank. The client closes it when it stops."""
+        """Serve this very pool at that rank. The client closes it when it stops.
+
+        Raises ``PoolError`` at once for a pool that brings its own copies, but no gather.
+        """
+        if isinstance(pool, ForeignPool):
+            _ = pool.gather
         return self._call("register_pool", rank=rank, pool=pool, group=group, prefill_id=prefill_id)

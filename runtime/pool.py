@@ -12,12 +12,13 @@ import stat
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.layout import local_heads
+from runtime.array_memory import UnusableMemory, bytes_of
 from runtime.pool_descriptor import PoolDescriptor
 from runtime.pool_layout import PoolError, PoolLayout, PoolTensor, validate_pool_layout
 
@@ -71,13 +72,15 @@ class KvPool:
 
     @classmethod
     def over(cls, buffer: object, layout: PoolLayout) -> Self:
-        """Use memory that the engine owns: any contiguous object with the buffer protocol. Raises ``PoolError``."""
+        """Use memory that the engine owns: a contiguous buffer, or a DLPack tensor in host memory. Raises ``PoolError``."""
         validate_pool_layout(layout)
-        view = memoryview(cast(Any, buffer))
-        if not view.c_contiguous or view.nbytes < layout.total_bytes:
-            shape = f"{view.nbytes} bytes{'' if view.c_contiguous else ', not contiguous'}"
-            raise PoolError([f"buffer has {shape}; its layout needs {layout.total_bytes} contiguous bytes"])
-        return cls(np.frombuffer(view.cast("B"), np.uint8), layout)
+        try:
+            memory = bytes_of(buffer)
+        except UnusableMemory as error:
+            raise PoolError([f"{error}; the layout needs {layout.total_bytes} contiguous bytes"]) from error
+        if memory.nbytes < layout.total_bytes:
+            raise PoolError([f"buffer has {memory.nbytes} bytes; its layout needs {layout.total_bytes} contiguous bytes"])
+        return cls(memory, layout)
 
     @property
     def descriptor(self) -> PoolDescriptor:
