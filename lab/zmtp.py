@@ -34,18 +34,22 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One whole greeting, command or message, as it was on the wire."""
+    """One command or message, or some of a greeting, as it was on the wire."""
 
     kind: Kind
     data: bytes
 
 
 class StreamSplitter:
-    """Cuts one direction of a connection into whole parts, however the bytes happen to arrive."""
+    """Cuts one direction of a connection into whole parts, however the bytes happen to arrive.
+
+    The greeting alone comes in pieces, as it arrives: each side sends the rest of its own only after it has seen the beginning
+    of the other's.
+    """
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._greeted = False
+        self._greeting = bytearray()
         self._message_bytes = 0
         """Bytes at the front of the buffer that are complete frames of a message whose end has not come."""
 
@@ -56,8 +60,8 @@ class StreamSplitter:
             yield part
 
     def _next(self) -> Part | None:
-        if not self._greeted:
-            return self._greeting()
+        if len(self._greeting) < GREETING_BYTES:
+            return self._greet()
         while True:
             start = self._message_bytes
             end = self._frame_end(start)
@@ -70,14 +74,16 @@ class StreamSplitter:
                 return self._take(Kind.COMMAND if flags & _COMMAND else Kind.MESSAGE, end)
             self._message_bytes = end
 
-    def _greeting(self) -> Part | None:
-        if len(self._buffer) < GREETING_BYTES:
+    def _greet(self) -> Part | None:
+        if not self._buffer:
             return None
-        signature, version, mechanism = self._buffer[0], self._buffer[10], bytes(self._buffer[12:32])
-        if signature != 0xFF or version < 3 or mechanism.rstrip(b"\0") != b"NULL":
-            raise NotZmtpError(f"expected a greeting of ZMTP 3 with mechanism NULL, found {bytes(self._buffer[:32]).hex()}")
-        self._greeted = True
-        return self._take(Kind.GREETING, GREETING_BYTES)
+        part = self._take(Kind.GREETING, min(len(self._buffer), GREETING_BYTES - len(self._greeting)))
+        self._greeting += part.data
+        if len(self._greeting) == GREETING_BYTES:
+            signature, version, mechanism = self._greeting[0], self._greeting[10], bytes(self._greeting[12:32])
+            if signature != 0xFF or version < 3 or mechanism.rstrip(b"\0") != b"NULL":
+                raise NotZmtpError(f"expected a greeting of ZMTP 3 with mechanism NULL, found {self._greeting[:32].hex()}")
+        return part
 
     def _frame_end(self, start: int) -> int | None:
         """Where the frame at ``start`` ends; ``None`` if that much has not arrived."""

@@ -53,7 +53,7 @@ class Carrying:
     _submitted: int = 0
 
     async def submit(self, chunks: int | None = None) -> None:
-        """Hand the next ``chunks`` chunks to every prefill rank; without a number all the rest, and say that this is the end."""
+        """Hand the next ``chunks`` chunks to every prefill rank; without a number the rest, and say that this is all."""
         step = self.cluster.shape.chunk_tokens
         end = self.num_tokens if chunks is None else min(self.num_tokens, self._submitted + chunks * step)
         starts = range(self._submitted, end, step)
@@ -134,7 +134,8 @@ async def passes(cluster: Cluster, group: int, chunks: int = 3, limit_s: float =
 
 async def gathered(tasks: Sequence[asyncio.Task[Ending]]) -> list[Ending]:
     """All endings, without ending the tasks if the wait is given up."""
-    return list(await asyncio.shield(asyncio.gather(*tasks)))
+    await asyncio.wait(tasks)
+    return [task.result() for task in tasks]
 
 
 def failed_with(endings: Sequence[Ending], codes: set[str]) -> float:

@@ -82,7 +82,7 @@ async def deployed(options: ClusterOptions | None = None) -> AsyncIterator[Clust
                 yield cluster
         except BaseException as error:
             for log in sorted(workspace.logs.iterdir()):
-                error.add_note(f"{log.stem}:\n{tail(log, 6)}")
+                error.add_note(f"{log.stem}:\n{tail(log, 3)}")
             raise
 
 
