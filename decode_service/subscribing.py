@@ -37,6 +37,7 @@ class Subscribing:
         refusal = self._mismatch(message) or self._supersede(message)
         if refusal is None:
             self._take_stopped(message)
+            self._take_lost(message)
             current = self.state.sessions.of_prefill(message.prefill_id)
             if current is not None and self._answer_current(current, route, message):
                 return
@@ -97,6 +98,13 @@ class Subscribing:
             return True
         self.closing.end_session(current, "it negotiates anew", quiet=False, life_over=False)
         return False
+
+    def _take_lost(self, message: Subscribe) -> None:
+        """A prefill that cannot promise anything about a session of its own is not given that session again."""
+        lost = self.state.sessions.get(message.lost) if message.lost is not None else None
+        life = (message.prefill_id, message.incarnation)
+        if lost is not None and (lost.request.prefill_id, lost.incarnation) == life:
+            self.closing.end_session(lost, "its prefill lost it", quiet=False, life_over=False)
 
     def _take_stopped(self, message: Subscribe) -> None:
         stopped = self.state.sessions.get(message.stopped) if message.stopped is not None else None

@@ -55,14 +55,16 @@ class Attempts:
             planes=self.offer(peer),
             host_id=settings.host_id,
             stopped=peer.stopped,
+            lost=peer.lost,
         )
         self.state.send(peer.endpoint, request)
         self.state.retry(TimerKey(TimerKind.SUBSCRIBE, peer.endpoint), peer.backoff)
 
     def send_after(self, peer: Peer, session: Session) -> None:
-        """No write of this lost session runs: claim that, and ask for the next as soon as the pace allows."""
+        """No write of this lost session runs: say what that proves, and ask for the next as soon as the pace allows."""
         self.state.timers.cancel(TimerKey(TimerKind.STOP_WAIT, peer.endpoint))
-        peer.stopping, peer.stopped, peer.state, session.claimed = None, session.id, PeerState.SUBSCRIBING, True
+        peer.stopping, peer.state, session.claimed = None, PeerState.SUBSCRIBING, True
+        peer.give_up(session.id)
         if peer.attempt_sent <= self.state.now - self._pause_s(session):
             self.send(peer)
             return

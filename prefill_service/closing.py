@@ -4,7 +4,8 @@
    and every other decode rank hears of it at once.
 2. The engine hears of the end only when no write of the room runs on any target: until then its source pages are being read.
 3. ``ABORT`` and ``ABORT_ACK`` to a decode rank promise that no write of ours into this room runs or will run there. They wait
-   for exactly those writes, counted one by one, and the address they go to is kept until then.
+   for exactly those writes, counted one by one, and the address they go to is kept until then. Where a one-sided write of the
+   session has failed, that cannot be promised any more: ``WRITE_FAILED`` goes out in their place, each time.
 4. Whoever speaks of a room that is over, or was never here, gets an answer: an ``ABORT`` is acknowledged each time it comes.
 """
 
@@ -151,9 +152,19 @@ class Closing:
             target.abort_due = False
             self._start_abort(target.peer, room)
 
-    def _acknowledge(self, peer: str, room_id: str, session: str, abort_id: int) -> None:
-        self.state.counters["aborts_acknowledged"] += 1
-        self.state.send(peer, AbortAck(session, room_id, abort_id))
+    def _acknowledge(self, endpoint: str, room_id: str, session: str, abort_id: int) -> None:
+        if not self._confess(endpoint, session, room_id):
+            self.state.counters["aborts_acknowledged"] += 1
+            self.state.send(endpoint, AbortAck(session, room_id, abort_id))
+
+    def _confess(self, endpoint: str, session: str, room_id: str) -> bool:
+        """Name the grants in which failed writes of ours may still land, where a promise was due. False if there are none."""
+        peer = self.state.peers.get(endpoint)
+        failed = peer.unproven.get((session, room_id)) if peer is not None else None
+        for message in (failed or {}).values():
+            self.state.counters["promises_withheld"] += 1
+            self.state.send(endpoint, message)
+        return bool(failed)
 
     # ---- aborts of ours -------------------------------------------------------------------------------------------------
 
@@ -199,7 +210,7 @@ class Closing:
         self._send_abort(peer, room.id, pending)
 
     def _send_abort(self, peer: Peer, room_id: str, pending: PendingAbort) -> None:
-        if peer.session is not None:
+        if peer.session is not None and not self._confess(peer.endpoint, peer.session.id, room_id):
             self.state.send(peer.endpoint, Abort(peer.session.id, room_id, pending.abort_id, pending.reason))
         self.state.retry(TimerKey(TimerKind.ABORT, peer.endpoint, room_id), pending.backoff)
 

@@ -3,9 +3,10 @@
 1. A session is given up as a whole. Its chunks return to their source pages at once; its writes run on alone, and their ends
    never touch what the next session does.
 2. The next subscription waits until no write of the lost session runs, and names it in ``stopped``: D's proof for every grant
-   it gave there. A write that does not end within ``stop_wait_s`` is not waited for any more, and then nothing is claimed.
-3. ``UNSUBSCRIBE`` is the same proof where no subscription follows, so it too waits for the last write. For D it is also the
-   end of this life's rooms, unless it names a session that D has replaced.
+   it gave there. A write that does not end within ``stop_wait_s`` is not waited for any more, and a one-sided write that failed
+   may land later: then D hears only that the session is ``lost``.
+3. ``UNSUBSCRIBE`` is the same proof where no subscription follows, so it too waits for the last write, and is never said of a
+   session with such a failed write. For D it is also the end of this life's rooms, unless it names a session that D has replaced.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Losing:
         self.heartbeats.stop(peer.endpoint)
         peer.session, peer.state = None, PeerState.STOPPING
         peer.past.append(session.id)
-        peer.ended[session.id], peer.stopping, peer.stopped = session, session.id, None
+        peer.ended[session.id], peer.stopping, peer.stopped, peer.lost = session, session.id, None, None
         self.transfers.session_lost(session)
         if not at_once:
             peer.attempt_sent = self.state.now + self.state.settings.retry_limit_s
@@ -73,7 +74,7 @@ class Losing:
         self.state.counters["writes_abandoned"] += len(session.running)
         for write_id in session.running:
             self.transfers.abandoned(self.state.writes.running[write_id])
-        peer.stopping = peer.stopped = None
+        peer.stopping, peer.stopped, peer.lost = None, None, session.id
         if not peer.leaving:
             self.attempts.send(peer)
 
@@ -108,10 +109,12 @@ class Losing:
         we leave. Until then the next attempt carries the claim.
         """
         session.claimed = True
+        if peer.is_unproven(session.id):
+            return
         if peer.leaving or peer.session is not None:
             self.state.send(peer.endpoint, Unsubscribe(session.id, "its last write has ended"))
         else:
-            peer.stopped = session.id
+            peer.stopped, peer.lost = session.id, None
 
     def leave(self, peer: Peer, code: str, reason: str) -> None:
         """Fail the rooms that go there, and part once none of our writes runs there."""
@@ -134,7 +137,8 @@ class Losing:
             return
         session = peer.session
         if session is not None and session.is_over:
-            self.state.send(peer.endpoint, Unsubscribe(session.id, "it leaves"))
+            if not peer.is_unproven(session.id):
+                self.state.send(peer.endpoint, Unsubscribe(session.id, "it leaves"))
             if session.plane is PlaneState.OPEN:
                 self.state.emit(ClosePlane(peer.endpoint, session.id))
             self.heartbeats.stop(peer.endpoint)

@@ -16,7 +16,7 @@ from enum import Enum, StrEnum
 from prefill_service.chunks import Chunk
 from prefill_service.gate import WatermarkGate
 from prefill_service.shares import WriterShare
-from protocol.messages import Subscribed
+from protocol.messages import Subscribed, WriteFailed
 from protocol.timers import Backoff
 
 _PAST_SESSIONS = 32
@@ -131,6 +131,10 @@ class Peer:
     """The lost session whose writes must end before the next subscription."""
     stopped: str | None = None
     """The lost session all of whose writes have ended; said to D until it grants a new one."""
+    lost: str | None = None
+    """The lost session in which writes may still land; said to D until it grants a new one."""
+    unproven: dict[tuple[str, str], dict[int, WriteFailed]] = field(default_factory=dict)
+    """Failed one-sided writes by session and room, then by grant: their bytes may still land, so nothing about them is proof."""
     decode_incarnation: int | None = None
     failed_planes: dict[str, str] = field(default_factory=dict)
     """Planes that did not open, and why; not offered."""
@@ -146,6 +150,23 @@ class Peer:
     def is_current(self) -> bool:
         """Whether chunks may be asked for."""
         return self.state is PeerState.CURRENT
+
+    def give_up(self, session_id: str) -> None:
+        """Say of a lost session, none of whose writes runs, what is true of it."""
+        if self.is_unproven(session_id):
+            self.lost = session_id
+        else:
+            self.stopped = session_id
+
+    def note_unproven(self, failed: WriteFailed) -> None:
+        """A one-sided write of this life has failed. Remembered for as long as D may ask for a word about its session."""
+        for key in [key for key in self.unproven if not self.knows(key[0]) and key[0] not in self.ended]:
+            del self.unproven[key]
+        self.unproven.setdefault((failed.session, failed.room), {})[failed.alloc_id] = failed
+
+    def is_unproven(self, session_id: str) -> bool:
+        """Say whether bytes of a failed write may still land in what this session was granted."""
+        return any(session == session_id for session, _ in self.unproven)
 
     def knows(self, session_id: str) -> bool:
         """Say whether this life of ours has held that session with this peer."""

@@ -3,7 +3,8 @@
 1. Only the answer to the latest attempt of this life counts.
 2. A session is current once its plane is open. A plane that does not open is not offered again until a session has worked; if
    none is left, the rooms that go there fail with every reason, and all planes are tried again, slowly.
-3. A lost session never comes back. If D still takes it for alive, the next attempt says that it has stopped, once that is true.
+3. A lost session never comes back. If D still takes it for alive, the next attempt says that it has stopped, if that is true,
+   or else that it is lost: bytes may still land in what it was granted, and D must do without proof.
 4. Being refused never ends the asking, except when a newer life of this rank has taken its place.
 """
 
@@ -137,7 +138,9 @@ class Subscribing:
         self.state.counters["lost_sessions_returned"] += 1
         session = peer.ended.get(session_id)
         if session is None or not session.running:
-            peer.stopped = session_id
+            peer.give_up(session_id)
+        else:
+            peer.lost = session_id
 
     def _adopt(self, peer: Peer, message: Subscribed) -> None:
         if peer.decode_incarnation not in {None, message.decode_incarnation}:
@@ -151,7 +154,7 @@ class Subscribing:
             lease_until=peer.attempt_sent + message.lease_s,
             probe=Backoff(self.state.settings.probe_s, max(self.state.settings.probe_s, message.heartbeat_s)),
         )
-        peer.session, peer.state, peer.stopped = session, PeerState.OPENING, None
+        peer.session, peer.state, peer.stopped, peer.lost = session, PeerState.OPENING, None, None
         self.state.timers.cancel(TimerKey(TimerKind.SUBSCRIBE, peer.endpoint))
         self.heartbeats.start(session)
         terms = (message.plane, message.region, message.ring_size, message.layout)

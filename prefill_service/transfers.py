@@ -15,7 +15,7 @@ from prefill_service.rooms import Room, Target
 from prefill_service.sessions import Peer, Session
 from prefill_service.state import PrefillState, TimerKey, TimerKind
 from prefill_service.writes import Write
-from protocol.messages import ChunkDone, DoneStatus, GrantSlice, GrantStatus, StagingRsp
+from protocol.messages import ChunkDone, DoneStatus, GrantSlice, GrantStatus, StagingRsp, WriteFailed
 from protocol.watermark import Watermark
 
 _ROOM_CODES = {
@@ -232,6 +232,8 @@ class Transfers:
         """Try again with the same grant, or taint it where the bytes may still land."""
         chunk, room = write.chunk, write.room
         self.state.counters["writes_failed"] += 1
+        if write.session.terms.plane in self.state.settings.one_sided_planes:
+            self._note_unproven(write, reason)
         if chunk.write_id != write.id:
             self.state.counters["writes_outlived"] += 1
             return
@@ -247,6 +249,16 @@ class Transfers:
             chunk.apply(ChunkEvent.FAILED, self.state.now)
             key = TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index)
             self.state.timers.set(key, self.state.now + self.state.settings.write_retry_s)
+
+    def _note_unproven(self, write: Write, reason: str) -> None:
+        """Whatever becomes of the chunk and of its room: these bytes may land at any time, and no word of ours may deny it."""
+        session, chunk = write.session, write.chunk
+        failed = WriteFailed(session.id, write.room.id, chunk.index, write.alloc_id, write.attempt, reason)
+        peer = self.state.peers.get(session.peer)
+        if peer is not None:
+            peer.note_unproven(failed)
+        if chunk.write_id != write.id and chunk.grant is None:
+            chunk.taint = Taint(session.terms.epoch, write.alloc_id, write.attempt, reason)
 
     def _taint(self, session: Session, chunk: Chunk, taint: Taint) -> None:
         self.state.counters["grants_tainted"] += 1

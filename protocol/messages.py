@@ -75,6 +75,8 @@ class Subscribe:
     host_id: str
     stopped: str | None = None
     """An old session of this P all of whose writes have ended: proof for every grant it was given."""
+    lost: str | None = None
+    """An old session that this P has given up and in which writes may still land: D must end it, and has no proof."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,7 @@ _SUBSCRIBE = Record(
     Field("planes", _names),
     Field("host_id", identifier),
     Field("stopped", optional(name), default=None),
+    Field("lost", optional(name), default=None),
     check=_check_subscribe,
 )
 _SUBSCRIBED = Record(

@@ -107,6 +107,24 @@ class TestSameLife:
         assert driver.live_grants() == []
         assert ends(driver.move([new], "r")) == [("r", "")]
 
+    def test_a_lost_session_is_not_given_again(self) -> None:
+        """``lost`` ends the named session without proof: its grant stays, and the prefill goes on in another session."""
+        driver = Driver(1)
+        old = driver.join()
+        driver.register("r")
+        driver.grant([old], "r")
+        outputs = driver.hear(driver.subscribe_message(lost=old), b"route")
+        assert only(outputs, Subscribed).session != old
+        assert messages(outputs, Error) == []
+        assert driver.live_grants() == [("r", "closed")]
+
+    def test_a_lost_session_of_another_life_is_left_alone(self) -> None:
+        """Only the prefill that held a session may give it up."""
+        driver = Driver(2)
+        other = driver.join(1)
+        driver.hear(driver.subscribe_message(0, lost=other), b"route")
+        assert driver.join(1) == other
+
     def test_changed_planes_negotiate_anew(self) -> None:
         """A prefill that could not open the first plane offers fewer and gets another session on the next one."""
         driver = Driver(1)

@@ -4,7 +4,7 @@ import pytest
 
 from prefill_service.outputs import Output, RoomDone, RoomFailed, WriteChunk
 from prefill_service.rooms import RoomRefused, UnknownRoomError
-from protocol.messages import Abort, AbortAck, DoneStatus, Error, ErrorCode, GrantStatus, StagingReq
+from protocol.messages import Abort, AbortAck, DoneStatus, Error, ErrorCode, GrantStatus, StagingReq, WriteFailed
 from tests.unit.prefill_service.bench import Bench, granted, of_type, sent
 
 
@@ -302,3 +302,32 @@ def test_deadline_does_not_free_pages_that_are_read() -> None:
     write = bench.writing()
     assert not of_type(bench.run(100.0), RoomFailed)
     assert [failed.code for failed in of_type(bench.finish(write), RoomFailed)] == ["deadline"]
+
+
+def test_no_promise_is_made_after_a_failed_one_sided_write() -> None:
+    """Where an ABORT_ACK or an ABORT would be proof that nothing lands any more, WRITE_FAILED names the grant instead."""
+    bench = Bench(planes=("nixl",))
+    session = bench.connect()
+    write = bench.writing()
+    bench.fail(write, "timed out")
+    failed = WriteFailed(session, "r", 0, 1, 1, "timed out")
+    out = bench.hear("d0", Abort(session, "r", 7, "enough"))
+    assert sent(out, AbortAck) == []
+    assert failed in sent(out, WriteFailed)
+    again = bench.hear("d0", Abort(session, "r", 7, "enough"))
+    assert (sent(again, AbortAck), sent(again, WriteFailed)) == ([], [failed])
+
+
+def test_an_abort_waits_for_a_session_in_which_nothing_failed() -> None:
+    """D hears of the grant as long as the session lasts, and of the abort as soon as there is another session."""
+    bench = Bench(planes=("nixl",))
+    session = bench.connect()
+    write = bench.writing()
+    bench.handler.abort_room("r", bench.now, "enough")
+    out = bench.fail(write) + bench.run(3.0)
+    assert sent(out, Abort) == []
+    assert {message.alloc_id for message in sent(out, WriteFailed)} == {1}
+    bench.now += 1.0
+    out = bench.hear("d0", Error(session, ErrorCode.UNKNOWN_SESSION, "who?", "HEARTBEAT"))
+    out = bench.accept("d0", out)
+    assert [message.room for message in sent(out, Abort)] == ["r"]

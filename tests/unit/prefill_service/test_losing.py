@@ -210,3 +210,49 @@ def test_removing_an_unknown_peer_changes_nothing() -> None:
     """There is nothing to leave."""
     bench = Bench()
     assert bench.handler.remove_peer("d0", bench.now) == ()
+
+
+def one_sided(**changes: float) -> tuple[Bench, str, WriteChunk]:
+    """A bench whose only plane is one-sided, with a write that runs."""
+    bench = Bench(planes=("nixl",), **changes)
+    session = bench.connect()
+    return bench, session, bench.writing()
+
+
+def test_a_session_with_a_failed_one_sided_write_is_lost_and_never_stopped() -> None:
+    """Its bytes may still land, so the next attempt makes D end that session without giving it proof."""
+    bench, session, write = one_sided()
+    lose(bench)
+    out = bench.fail(write)
+    assert [(again.stopped, again.lost) for again in sent(out, Subscribe)] == [(None, session)]
+
+
+def test_a_returned_session_with_a_failed_write_is_refused_as_lost() -> None:
+    """D may not have noticed anything: P does not take the session back, and says why not, until it is given another."""
+    bench, session, write = one_sided()
+    lose(bench)
+    request = sent(bench.fail(write), Subscribe)[-1]
+    bench.hear("d0", bench.answer(request, session=session))
+    out = bench.run(3.0)
+    assert {(again.stopped, again.lost) for again in sent(out, Subscribe)} == {(None, session)}
+    bench.accept("d0", out)
+    assert bench.sessions["d0"] != session
+
+
+def test_a_write_that_is_not_waited_for_makes_its_session_lost() -> None:
+    """After ``stop_wait_s`` D is told that the session is over, without the proof that only the write's end would be."""
+    bench, session, write = one_sided(stop_wait_s=3.0)
+    lose(bench)
+    request = sent(bench.run(3.0), Subscribe)[-1]
+    assert (request.stopped, request.lost) == (None, session)
+    assert sent(bench.finish(write), Subscribe) == []
+    assert {again.stopped for again in sent(bench.run(3.0), Subscribe)} == {session}
+
+
+def test_leaving_after_a_failed_one_sided_write_says_nothing() -> None:
+    """UNSUBSCRIBE would be proof; without it D waits for its own timers."""
+    bench, _, write = one_sided()
+    bench.handler.stop(bench.now)
+    out = bench.fail(write)
+    assert sent(out, Unsubscribe) == []
+    assert bench.is_stopped()

@@ -101,6 +101,6 @@ class TestNothingElseIsRaised:
             rest = {name: value for name, value in body.items() if name != key}
             error = _refusal(partial(decode_to_decode, [kind, msgpack.packb(rest)]))
             if error is None:
-                assert key in {"stopped", "traceparent", "blocked"}
+                assert key in {"stopped", "lost", "traceparent", "blocked"}
             else:
                 assert (error.code, error.field) == (Fault.MISSING_FIELD, key)
