@@ -3,6 +3,7 @@
 An acknowledgement is proof only for the abort that is current for its session and room, so each has an id of its own.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from decode_service.rooms import Room
@@ -27,6 +28,7 @@ class Aborting:
 
     state: DecodeState
     pending: dict[tuple[str, str], PendingAbort] = field(default_factory=dict)
+    _pending_in: Counter[str] = field(default_factory=Counter)
     _next_abort_id: int = 1
 
     def begin(self, session: Session, room: Room) -> None:
@@ -36,6 +38,7 @@ class Aborting:
         pending = PendingAbort(self._next_abort_id, f"{room.end.code}: {room.end.message}"[:512], backoff)
         self._next_abort_id += 1
         self.pending[session.id, room.id] = pending
+        self._pending_in[room.id] += 1
         self._send(session, room.id, pending)
 
     def acknowledge(self, session: Session, room_id: str, abort_id: int) -> bool:
@@ -58,6 +61,10 @@ class Aborting:
         else:
             self._end(session_id, room_id)
 
+    def is_pending(self, room_id: str) -> bool:
+        """Whether somebody still owes an acknowledgement for a room of that id: until then it must name no other."""
+        return room_id in self._pending_in
+
     def forget(self, session: Session) -> None:
         """The session is over and quiet: it owes no answer any more."""
         for session_id, room_id in [key for key in self.pending if key[0] == session.id]:
@@ -69,5 +76,8 @@ class Aborting:
         self.state.timers.set(key, self.state.now + pending.backoff.next_interval(self.state.random))
 
     def _end(self, session_id: str, room_id: str) -> None:
-        self.pending.pop((session_id, room_id), None)
+        del self.pending[session_id, room_id]
+        self._pending_in[room_id] -= 1
+        if not self._pending_in[room_id]:
+            del self._pending_in[room_id]
         self.state.timers.cancel(TimerKey(TimerKind.ABORT, session_id, room_id))

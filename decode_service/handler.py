@@ -180,6 +180,8 @@ class DecodeStagingHandler:
             raise RoomRefused("invalid", f"room: expected {ID_EXPECTED}")
         if not 0 < num_tokens <= MAX_ROOM_TOKENS:
             raise RoomRefused("invalid", f"num_tokens: expected 1 to {MAX_ROOM_TOKENS}, got {num_tokens}")
+        if self._closing.aborting.is_pending(room_id):
+            raise RoomRefused("room_closed", f"room {room_id!r} is still being aborted; use a new room id")
         deadline = self.state.settings.room_deadline_s if deadline_s is None else deadline_s
         room = Room(room_id, group, num_tokens, self.state.settings.chunk_tokens, destination, deadline, now)
         self.state.rooms.add(room)

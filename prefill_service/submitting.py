@@ -118,6 +118,8 @@ class Submitting:
             raise RoomRefused("peer_leaving", f"{endpoint} is being left")
         if peer.refusal is not None and peer.refusal.final:
             raise RoomRefused(peer.refusal.code, f"{endpoint}: {peer.refusal.message}")
+        if room_id in peer.aborts:
+            raise RoomRefused("room_over", f"{endpoint} has not heard yet that the former room {room_id!r} is over")
         aborted = peer.session.aborted_rooms.get(room_id) if peer.session is not None else None
         if aborted is not None and aborted[1] > self.state.now:
             raise RoomRefused("aborted_by_decode", f"{endpoint}: {aborted[0]}")

@@ -3,6 +3,7 @@
 import pytest
 
 from decode_service.outputs import SessionClosed
+from decode_service.rooms import RoomRefused
 from protocol.messages import Abort, AbortAck, Error, ErrorCode, GrantSlice, GrantStatus, StagingRsp
 from protocol.watermark import is_watermark_ready
 from tests.unit.decode_service.driver import CHUNK_TOKENS, Driver, ends, found, messages, only, verdicts
@@ -73,12 +74,15 @@ class TestAbortByDecode:
         assert driver.count("abort_acks_ignored") == 4
 
     def test_ack_of_an_earlier_room_of_the_same_id_is_no_proof(self) -> None:
-        """A room id that is used again has an abort of its own; the late ack of the former one is ignored."""
+        """A room id is used again when its abort was acknowledged; a late repeat of that ack says nothing about the new room."""
         driver = Driver(1, room_deadline_s=5.0)
         session = driver.join()
         driver.register("r")
         old = only(driver.do(driver.handler.abort_room("r", "one", driver.now)), Abort)
         driver.wait(6, alive=[session])
+        with pytest.raises(RoomRefused, match="still being aborted"):
+            driver.register("r")
+        driver.ack(old)
         driver.register("r")
         driver.grant([session], "r")
         new = only(driver.do(driver.handler.abort_room("r", "two", driver.now)), Abort)

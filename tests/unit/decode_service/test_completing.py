@@ -380,8 +380,10 @@ def test_new_room_does_not_inherit_arrivals() -> None:
     driver, a, b = granted_room(room_deadline_s=5.0)
     old = driver.grant([a, b], "r")
     driver.ready(a, "r", old[a])
-    driver.do(driver.handler.abort_room("r", "enough", driver.now))
+    aborts = messages(driver.do(driver.handler.abort_room("r", "enough", driver.now)), Abort)
     driver.ready(b, "r", old[b])
+    for abort in aborts:
+        driver.ack(abort)
     driver.wait(6, alive=[a, b])
     driver.register("r")
     new = driver.grant([a, b], "r")
