@@ -85,7 +85,8 @@ class Engines:
         if room not in self.open or self.requests[room].silent:
             return
         decodes = all(not d.alive or room in d.ended or room not in d.registered for d in self._world.decodes.values())
-        prefills = all(not p.alive or room in p.ended or room not in p.submitted for p in self._world.prefills.values())
+        senders = (*self._world.prefills.values(), *self._world.former)
+        prefills = all(not p.alive or room in p.ended or room not in p.submitted for p in senders)
         if decodes and prefills:
             self.open.discard(room)
             self.requests[room].ended = self._world.events.now

@@ -144,7 +144,7 @@ def draw_options(seed: int) -> Options:
         clock_error=random.choice([0.0, 0.001, 0.01]),
         max_chunks_in_flight=random.choice([2, 4, 64] if faults.only_messages else [1, 2, 4, 64]),
         room_deadline_s=40.0 if faults.only_messages else random.choice([7.0, 7.0, 20.0]),
-        max_retired_regions=random.choice([1, 2]),
+        max_retired_regions=16 if faults.only_messages else random.choice([1, 2]),
         faults=faults,
     )
 
