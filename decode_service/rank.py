@@ -9,8 +9,9 @@ from functools import partial
 from random import SystemRandom
 
 from decode_service.allocator import StagingAllocator
+from decode_service.guard import Arrival, Guard
 from decode_service.handler import DecodeStagingHandler
-from decode_service.outputs import Output
+from decode_service.outputs import Output, Send
 from decode_service.performing import Performing
 from decode_service.region import StagingRegion
 from decode_service.regions.zmq import Piece, ZmqPlane
@@ -18,6 +19,7 @@ from decode_service.surroundings import Surroundings
 from protocol.codec import decode_to_decode
 from protocol.errors import RemoteProtocolError
 from protocol.layout import PageRun, rank_token_bytes
+from protocol.messages import ChunkReady, Subscribe, ToDecode
 from runtime.endpoint import RouterEndpoint
 from runtime.engine_protocol import EngineError
 from runtime.errors import StartError
@@ -48,6 +50,7 @@ class DecodeRank:
         self._loop = around.loop
         self._log = logger(decode_id=around.config.decode_id, rank=rank)
         self._limit = RateLimit()
+        self._guard = Guard(around.security, self._log)
         self._performing: Performing | None = None
         self._monitor = ConnectionMonitor(control.socket, HANDSHAKE_FAILED, self._handshake_failed)
         self._loop.add_reader(self._monitor.socket, self._monitor.read)
@@ -105,7 +108,8 @@ class DecodeRank:
         if self.handler is not None:
             state |= self.handler.snapshot()
         sends = {outcome.value: number for outcome, number in self.control.counters.sends.items()}
-        return state | {"endpoint": self.control.address, "control_received": self.control.counters.received, "sends": sends}
+        state |= {"endpoint": self.control.address, "control_received": self.control.counters.received, "sends": sends}
+        return state | {"security": self._guard.counts()}
 
     # ---- what peers send ------------------------------------------------------------------------------------------------
 
@@ -113,16 +117,17 @@ class DecodeRank:
         """Take at most ``limit`` control messages; true if more may be waiting."""
         assert self.handler is not None
         for _ in range(limit):
-            received = self.control.receive()
-            if received is None:
+            arrival = self._guard.receive(self.control)
+            if arrival is None:
                 return False
-            route, frames = received
+            if not self._guard.hears(arrival, self._loop.clock()):
+                continue
             try:
-                message = decode_to_decode(frames)
+                message = decode_to_decode(arrival.frames)
             except RemoteProtocolError as error:
-                self._malformed(route, error)
+                self._malformed(arrival, error)
             else:
-                self._perform(self.handler.receive(route, message, self._loop.clock()))
+                self._hear(arrival, message)
         return True
 
     def read_data(self, limit: int) -> bool:
@@ -133,19 +138,18 @@ class DecodeRank:
             if self._performing is not None and self._performing.copies >= MAX_COPIES:
                 self._loop.remove_reader(self.data.socket)
                 return False
-            try:
-                received = self.data.receive()
-            except RemoteProtocolError as error:
-                self._malformed(b"", error)
-                continue
-            if received is None:
+            frames = self.data.take()
+            if frames is None:
                 return False
-            now = self._loop.clock()
-            if isinstance(received, Piece):
-                outputs = self.handler.receive_data(received.header, received.payload.nbytes, now)
-                self._perform(outputs, received.payload)
+            arrival = self._guard.identify(frames)
+            if not self._guard.hears(arrival, self._loop.clock()):
+                continue
+            try:
+                received = self.data.read(frames)
+            except RemoteProtocolError as error:
+                self._malformed(arrival, error)
             else:
-                self._perform(self.handler.receive(b"", received, now))
+                self._take(arrival, received)
         return True
 
     # ---- another region -------------------------------------------------------------------------------------------------
@@ -243,9 +247,30 @@ class DecodeRank:
         assert self._performing is not None
         self._performing.perform(outputs, self._loop.clock() if now is None else now, payload)
 
-    def _malformed(self, route: bytes, error: RemoteProtocolError) -> None:
+    def _hear(self, arrival: Arrival, message: ToDecode) -> None:
         assert self.handler is not None
         now = self._loop.clock()
+        denial = self._guard.denial(arrival, message, self.handler.state.sessions, now)
+        if denial is None:
+            self._perform(self.handler.receive(arrival.route, message, now))
+        elif isinstance(message, Subscribe):
+            self._perform((Send(arrival.route, self._guard.refusal(denial, message)),))
+
+    def _take(self, arrival: Arrival, received: Piece | ChunkReady) -> None:
+        assert self.handler is not None
+        now = self._loop.clock()
+        message = received.header if isinstance(received, Piece) else received
+        if self._guard.denial(arrival, message, self.handler.state.sessions, now) is not None:
+            return
+        if isinstance(received, Piece):
+            self._perform(self.handler.receive_data(received.header, received.payload.nbytes, now), received.payload)
+        else:
+            self._perform(self.handler.receive(b"", received, now))
+
+    def _malformed(self, arrival: Arrival, error: RemoteProtocolError) -> None:
+        assert self.handler is not None
+        now, route = self._loop.clock(), arrival.route
+        self._guard.wasted(arrival, now)
         suppressed = self._limit.admit(("malformed", route), now)
         if suppressed is not None:
             detail = {"code": error.code, "field": error.field, "expected": error.expected, "session": error.session}
@@ -253,6 +278,7 @@ class DecodeRank:
         self._perform(self.handler.receive_error(route, error, now))
 
     def _handshake_failed(self, event: ConnectionEvent) -> None:
+        self._guard.handshake_failed(event.name)
         suppressed = self._limit.admit(("handshake", event.name), self._loop.clock())
         if suppressed is not None:
             self._log.warning("peer_handshake_failed", event_name=event.name, address=event.address, suppressed=suppressed)

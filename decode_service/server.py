@@ -21,14 +21,16 @@ from decode_service.regions.zmq import ZmqPlane
 from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, default_handler, default_scatter
 from protocol.identifiers import make_incarnation
 from runtime.commands import InProcessCalls
-from runtime.endpoint import Context, RouterEndpoint, open_context
+from runtime.endpoint import Context, RouterEndpoint, leave_open, open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
 from runtime.host import shared_memory_host_id
+from runtime.insecurity import InsecurityWarning
 from runtime.logs import logger
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
+from runtime.security import ServerSecurity
 from runtime.shutdown import Shutdown
 from runtime.workers import WorkerPool
 
@@ -60,6 +62,7 @@ class DecodeStagingServer:
         self._shutdown = Shutdown(self._loop, self, config.drain_s)
         self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up)
         self._resources = ExitStack()
+        self._security: ServerSecurity | None = None
 
     @property
     def engine(self) -> EmbeddedDecodeEngine:
@@ -82,6 +85,11 @@ class DecodeStagingServer:
     def request_stop(self) -> None:
         """Begin the orderly end: drain, then leave. Any thread, any number of times."""
         self._loop.call_soon_threadsafe(self._shutdown.request)
+
+    def reload(self) -> None:
+        """Read the key and the allow-list again. Any thread, any number of times."""
+        if self._security is not None:
+            self._loop.call_soon_threadsafe(self._security.reload)
 
     def join(self) -> int:
         """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
@@ -122,11 +130,12 @@ class DecodeStagingServer:
         undo.callback(self._loop.close)
         context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
         undo.callback(context.term)
+        security = self._open_security(context, undo)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)
         for name in sweep_segments(config.shm_dir, config.decode_id):
             self._log.warning("stale_segment_removed", segment=name, shm_dir=str(config.shm_dir))
-        around = self._surroundings()
+        around = self._surroundings(security)
         for number in config.ranks:
             rank = self._open_rank(number, context, around)
             self._ranks[number] = rank
@@ -137,23 +146,44 @@ class DecodeStagingServer:
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
 
-    def _surroundings(self) -> Surroundings:
+    def _open_security(self, context: Context, undo: ExitStack) -> ServerSecurity | None:
+        """Answer handshakes before the first socket is bound, or say that nobody does."""
+        config = self.config
+        if config.server_key is None or config.allow_list is None:
+            if config.is_exposed:
+                self._loop.add_timed(InsecurityWarning((config.host,), self._loop.clock))
+            return None
+        security = ServerSecurity(config.server_key, config.allow_list, self._loop.clock)
+        zap = security.open_zap(context)
+        undo.callback(zap.close)
+        self._loop.add_reader(zap.socket, zap.read)
+        self._loop.add_timed(security)
+        self._security = security
+        return security
+
+    def _surroundings(self, security: ServerSecurity | None) -> Surroundings:
         config = self.config
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         make = (self._make_handler, self._make_scatter)
-        return Surroundings(config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended)
+        return Surroundings(config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security)
 
     def _open_rank(self, number: int, context: Context, around: Surroundings) -> DecodeRank:
         config = self.config
         with ExitStack() as undo:
-            control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}")
+            security = around.security
+            protect = leave_open if security is None else security.protect
+            control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}", protect=protect)
             undo.callback(control.close)
             data = None
             if "zmq" in config.planes:
                 address = f"tcp://{config.host}:{config.data_port(number)}"
-                data = ZmqPlane(context, address, config.piece_bytes, config.data_host)
+                data = ZmqPlane(context, address, config.piece_bytes, config.data_host, protect)
                 undo.callback(data.close)
+            if security is not None:
+                for listener in (control, data):
+                    if listener is not None:
+                        security.watch_listener(listener.socket, listener.address)
             rank = DecodeRank(number, control, data, around)
             undo.pop_all()
         return rank

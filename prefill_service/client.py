@@ -20,6 +20,7 @@ from prefill_service.rank import PrefillRank
 from prefill_service.surroundings import MakeHandler, Surroundings
 from protocol.identifiers import make_incarnation
 from runtime.commands import InProcessCalls
+from runtime.connections import Connections
 from runtime.endpoint import open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
@@ -27,6 +28,7 @@ from runtime.host import shared_memory_host_id
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
+from runtime.security import ClientSecurity
 from runtime.shutdown import Shutdown
 from runtime.workers import WorkerPool
 
@@ -50,6 +52,7 @@ class PrefillStagingClient:
         self._shutdown = Shutdown(self._loop, self, config.drain_s)
         self._thread = LoopThread(self._loop, f"{config.prefill_id}-loop", self._clean_up)
         self._resources = ExitStack()
+        self._connections: Connections | None = None
 
     @property
     def engine(self) -> EmbeddedPrefillEngine:
@@ -71,6 +74,11 @@ class PrefillStagingClient:
     def request_stop(self) -> None:
         """Begin the orderly end: drain, then leave. Any thread, any number of times."""
         self._loop.call_soon_threadsafe(self._shutdown.request)
+
+    def reload(self) -> None:
+        """Read the keys again. Any thread, any number of times."""
+        if self._connections is not None:
+            self._loop.call_soon_threadsafe(self._connections.reload)
 
     def join(self) -> int:
         """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
@@ -109,14 +117,16 @@ class PrefillStagingClient:
     def _open(self, undo: ExitStack) -> None:
         config = self.config
         undo.callback(self._loop.close)
-        context = open_context(1 if len(config.ranks) < 4 else 2, 2 * config.max_peers * len(config.ranks) + 64)
+        # Control and data of every peer, each with the pair of sockets that watches its connection.
+        context = open_context(1 if len(config.ranks) < 4 else 2, 6 * config.max_peers * len(config.ranks) + 64)
         undo.callback(context.term)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         shared = (config, context, self._loop, self._workers, incarnation, host_id)
-        around = Surroundings(*shared, self._make_handler, self._room_ended)
+        connections = self._open_connections()
+        around = Surroundings(*shared, self._make_handler, self._room_ended, connections)
         for number in config.ranks:
             rank = PrefillRank(number, around)
             self._ranks[number] = rank
@@ -126,6 +136,15 @@ class PrefillStagingClient:
         self._loop.add_reader(endpoint.socket, endpoint.read)
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
+
+    def _open_connections(self) -> Connections:
+        config, security = self.config, None
+        if config.client_key is not None and config.server_keys is not None:
+            security = ClientSecurity(config.client_key, config.server_keys)
+        connections = Connections(self._loop, security, insecure=config.insecure)
+        self._loop.add_timed(connections)
+        self._connections = connections
+        return connections
 
     def _room_ended(self, outcome: RoomOutcome) -> None:
         self._waiters.resolve(RoomKey(outcome.rank, outcome.room), outcome)

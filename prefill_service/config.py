@@ -5,9 +5,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DURATION_S, MAX_RANKS
+from runtime.addresses import is_loopback_endpoint
+from runtime.key_files import read_key_pair
+from runtime.known_servers import load_known_servers
 from runtime.logs import LEVELS
 from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
-from runtime.setting_kinds import ENDPOINTS, INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, PATH, RANKS, SIZE, SWITCH, TEXT
+from runtime.security import key_file_problem
+from runtime.setting_kinds import (
+    ENDPOINTS,
+    INTEGER,
+    NAME,
+    NAMES,
+    NUMBER,
+    OPTIONAL_NAME,
+    OPTIONAL_PATH,
+    PATH,
+    RANKS,
+    SIZE,
+    SWITCH,
+    TEXT,
+)
 from runtime.settings import Problem, Settings, duration, setting
 
 PLANES = ("shm", "zmq")
@@ -31,6 +48,11 @@ class PrefillServiceConfig(Settings):
     decode_peers: tuple[str, ...] = setting(
         (), kind=ENDPOINTS, help="Decode ranks to subscribe to at start; rooms may name more."
     )
+    client_key: Path | None = setting(None, kind=OPTIONAL_PATH, help="This daemon's secret CURVE key (see keygen).")
+    server_keys: Path | None = setting(
+        None, kind=OPTIONAL_PATH, help="Public key of the decode daemons: one certificate for all, or a TOML file by endpoint."
+    )
+    insecure: bool = setting(False, kind=SWITCH, help="Allow decode ranks beyond loopback without keys.")
 
     chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the decodes.")
     planes: tuple[str, ...] = setting(PLANES, kind=NAMES, choices=PLANES, help="Data planes to offer.")
@@ -92,9 +114,32 @@ class PrefillServiceConfig(Settings):
             found = f"{self.engine_socket} ({length} bytes)"
             expected = f"a socket path of at most {MAX_UNIX_PATH_BYTES} bytes"
             yield Problem(("runtime_dir", "prefill_id"), found, expected, "shorten it")
+        yield from self._key_problems()
         if self.max_tombstones < self.max_rooms:
             found = f"{self.max_tombstones} tombstones for {self.max_rooms} rooms"
             yield Problem(("max_tombstones", "max_rooms"), found, "a tombstone for every room")
         if len(self.decode_peers) > self.max_peers:
             found = f"{len(self.decode_peers)} peers and a limit of {self.max_peers}"
             yield Problem(("decode_peers", "max_peers"), found, "no more peers than the limit")
+
+    def file_problems(self) -> Iterator[Problem]:
+        """Keys that cannot be used or are missing."""
+        key, servers = self.client_key, self.server_keys
+        if key is None or servers is None:
+            return
+        yield from key_file_problem("client_key", lambda: read_key_pair(key))
+        found = tuple(key_file_problem("server_keys", lambda: load_known_servers(servers)))
+        yield from found
+        known = None if found else load_known_servers(servers)
+        for peer in self.decode_peers:
+            if known is not None and not known.keys_of(peer):
+                yield Problem(("decode_peers", "server_keys"), f"no public key of {peer}", f"one in {servers}")
+
+    def _key_problems(self) -> Iterator[Problem]:
+        if (self.client_key is None) != (self.server_keys is None):
+            advice = "each side must know whom it speaks with"
+            yield Problem(("client_key", "server_keys"), "only one of them", "both or neither", advice)
+        beyond = [peer for peer in self.decode_peers if not is_loopback_endpoint(peer)]
+        if beyond and self.client_key is None and not self.insecure:
+            advice = "give the daemon keys (--client-key and --server-keys, see keygen), or accept it with --insecure"
+            yield Problem(("decode_peers",), f"{beyond[0]} without keys", "loopback addresses, or keys", advice)

@@ -20,7 +20,8 @@ class PeerLink:
         refuse: Callable[[str, RemoteProtocolError], None],
     ) -> None:
         self.peer = peer
-        self.dealer = DealerEndpoint(around.context, peer)
+        self._connections = around.connections
+        self.dealer = DealerEndpoint(around.context, peer, connect=self._connections.connect)
         self._loop = around.loop
         self._receive = receive
         self._refuse = refuse
@@ -45,4 +46,5 @@ class PeerLink:
     def close(self, linger_ms: int) -> None:
         """Stop reading and close; what was just sent gets at most ``linger_ms`` to leave."""
         self._loop.remove_reader(self.dealer.socket)
+        self._connections.forget(self.dealer.socket)
         self.dealer.close(linger_ms)

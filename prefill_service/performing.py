@@ -1,6 +1,7 @@
 """Does what the prefill machine wants done: the one ``match`` over its outputs, and the log of what it decided."""
 
 from collections import Counter, deque
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
@@ -99,7 +100,8 @@ class Performing:
 
     def counts(self) -> dict[str, object]:
         """What the sockets saw."""
-        return {"sends": dict(self._sends), "frames_refused": dict(self._refused), "planes_open": len(self._planes)}
+        counts = {"sends": dict(self._sends), "frames_refused": dict(self._refused)}
+        return {**counts, "planes_open": len(self._planes), "handshakes_failed": self._around.connections.counts()}
 
     def close(self, linger_ms: int) -> None:
         """Close every plane and connection."""
@@ -226,7 +228,9 @@ class Performing:
         if order.plane == "shm":
             return ShmWriter(config.shm_dir, order.region, order.session, order.ring_size)
         host = urlsplit(order.peer).netloc.rpartition(":")[0]
-        return ZmqWriter(self._around.context, order.region, host, self._buffers)
+        connections = self._around.connections
+        connect = partial(connections.connect, server=order.peer)
+        return ZmqWriter(self._around.context, order.region, host, self._buffers, connect, connections.forget)
 
     def _pool(self) -> KvPool:
         assert self._rank.pool is not None

@@ -55,6 +55,7 @@ class PrefillRank:
     ) -> None:
         """Take computed tokens of a room. Raises ``RoomRefused``, ``PageRunError`` or ``EngineError``."""
         handler, pool = self.serving()
+        self._check_endpoints(decode)
         check_page_run(pool.layout, source, token_start + num_tokens)
         now = self._loop.clock()
         self.perform_with(handler.submit_chunk(room, decode, token_start, num_tokens, source, now, traceparent), now)
@@ -71,6 +72,7 @@ class PrefillRank:
 
     def add_peer(self, endpoint: str, decode_rank: int | None) -> None:
         """Keep a session with a decode rank. Raises ``RoomRefused`` or ``EngineError``."""
+        self._check_endpoints((endpoint,))
         now = self._loop.clock()
         self.perform_with(self.serving()[0].add_peer(endpoint, now, decode_rank), now)
 
@@ -145,6 +147,12 @@ class PrefillRank:
         assert self.performing is not None
         self.performing.perform(outputs, now)
 
+    def _check_endpoints(self, endpoints: tuple[str, ...]) -> None:
+        for endpoint in endpoints:
+            obstacle = self._around.connections.obstacle(endpoint)
+            if obstacle is not None:
+                raise EngineError("insecure_endpoint", obstacle, "decode")
+
     def _start(self, pool: KvPool, identity: Identity) -> None:
         around = self._around
         try:
@@ -159,5 +167,5 @@ class PrefillRank:
         for endpoint in around.config.decode_peers:
             try:
                 self.add_peer(endpoint, None)
-            except RoomRefused as refused:
+            except (RoomRefused, EngineError) as refused:
                 self._log.warning("peer_refused", peer=endpoint, code=refused.code, reason=refused.message)

@@ -9,6 +9,7 @@ from prefill_service.config import PrefillServiceConfig
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
 from protocol.layout import RankLayout
+from runtime.connections import Connections
 from runtime.endpoint import Context
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
@@ -42,6 +43,7 @@ class Surroundings:
     host_id: str
     make_handler: MakeHandler
     room_ended: Callable[[RoomOutcome], None]
+    connections: Connections
 
     def settings(self, identity: Identity, layout: RankLayout, page_size: int) -> PrefillHandlerSettings:
         """What a rank's machine is told at its birth."""

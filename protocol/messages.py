@@ -47,6 +47,7 @@ class RefusedCode(StrEnum):
     WRONG_RANK = "wrong_rank"
     NO_PLANE = "no_plane"
     DRAINING = "draining"
+    NOT_ALLOWED = "not_allowed"
 
 
 class ErrorCode(StrEnum):

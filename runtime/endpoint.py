@@ -6,7 +6,7 @@ that messages arrive whole, and that no peer can make this side wait or remember
 
 import errno
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -18,6 +18,9 @@ from runtime.errors import StartError
 Frames = Sequence[bytes | memoryview | zmq.Frame]
 Socket = zmq.Socket[bytes]
 Context = zmq.Context[Socket]
+Frame = zmq.Frame
+Protect = Callable[[Socket], None]
+"""Sets what a socket must have before it is bound or connected."""
 
 
 class SendOutcome(StrEnum):
@@ -118,6 +121,20 @@ def connect_socket(socket: Socket, address: str) -> None:
         raise _start_error(f"connect to {address}", error) from error
 
 
+def reconnect_socket(socket: Socket, address: str) -> None:
+    """Give the connection to ``address`` up and make a new one, with the socket's options as they are now."""
+    try:
+        socket.disconnect(address)
+    except zmq.ZMQError as error:
+        # After a failed handshake libzmq may have given it up by itself.
+        if error.errno != errno.ENOENT:
+            raise
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise _start_error(f"connect to {address}", error) from error
+
+
 def _allow_ipv6(socket: Socket, address: str) -> None:
     # Only for literal addresses: with it, a host name that has both kinds would be tried as IPv6 alone.
     socket.set(zmq.IPV6, int("[" in address))
@@ -149,12 +166,24 @@ def _start_error(wanted: str, error: zmq.ZMQError) -> StartError:
     return StartError(wanted, cause, advice)
 
 
+def user_of(frame: zmq.Frame) -> str:
+    """The user id that the ZAP handler gave the connection on which this frame came."""
+    return str(frame.get("User-Id"))
+
+
+def leave_open(socket: Socket) -> None:
+    """Protect nothing: anybody who reaches the socket may speak."""
+
+
 class RouterEndpoint:
     """The listening side: messages come with the route of their sender, and answers go back to a route."""
 
-    def __init__(self, context: Context, address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+    def __init__(
+        self, context: Context, address: str, limits: SocketLimits = CONTROL_LIMITS, protect: Protect = leave_open
+    ) -> None:
         self.socket = open_socket(context, zmq.ROUTER, limits)
         self.socket.set(zmq.ROUTER_MANDATORY, 1)
+        protect(self.socket)
         self.address = bind_socket(self.socket, address)
         self.counters = EndpointCounters()
 
@@ -180,6 +209,15 @@ class RouterEndpoint:
         self.counters.received += 1
         return frames[0], frames[1 : MAX_FRAMES + 2]
 
+    def receive_identified(self) -> tuple[bytes, list[bytes], str] | None:
+        """As ``receive``, with the user id that the connection was authenticated as; only for a protected socket."""
+        try:
+            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return None
+        self.counters.received += 1
+        return frames[0].bytes, [frame.bytes for frame in frames[1 : MAX_FRAMES + 2]], user_of(frames[0])
+
     def close(self, linger_ms: int = 0) -> None:
         """Close; what was just sent gets at most ``linger_ms`` to leave."""
         self.socket.close(linger_ms)
@@ -188,9 +226,15 @@ class RouterEndpoint:
 class DealerEndpoint:
     """The connecting side: one peer, which may come, go and come back."""
 
-    def __init__(self, context: Context, address: str, limits: SocketLimits = CONTROL_LIMITS) -> None:
+    def __init__(
+        self,
+        context: Context,
+        address: str,
+        limits: SocketLimits = CONTROL_LIMITS,
+        connect: Callable[[Socket, str], None] = connect_socket,
+    ) -> None:
         self.socket = open_socket(context, zmq.DEALER, limits)
-        connect_socket(self.socket, address)
+        connect(self.socket, address)
         self.address = address
         self.counters = EndpointCounters()
 

@@ -7,7 +7,7 @@ configuration that cannot be used.
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -20,6 +20,7 @@ from runtime.settings import (
     ConfigurationError,
     Declaration,
     Loaded,
+    Problem,
     Settings,
     declarations,
     load,
@@ -31,7 +32,7 @@ S = TypeVar("S", bound=Settings)
 
 
 class Daemon(Protocol):
-    """What ``serve`` needs of a daemon. An engine that embeds one uses the same four."""
+    """What ``serve`` needs of a daemon. An engine that embeds one uses the same."""
 
     def start(self) -> None:
         """Take every resource and begin to serve. Raises ``StartError``, with nothing left behind."""
@@ -42,6 +43,9 @@ class Daemon(Protocol):
 
     def request_stop(self) -> None:
         """Begin to drain and then end. Any thread, any number of times, even during ``start``; returns at once."""
+
+    def reload(self) -> None:
+        """Read key files and lists again. Any thread, any number of times; returns at once."""
 
     def join(self) -> int:
         """Wait for the end; the exit code."""
@@ -59,7 +63,9 @@ def service_command(name: str, settings: type[S], make: Callable[[S], Daemon]) -
         loaded = _load_or_exit(settings, config, flags)
         if print_config:
             click.echo(render_toml(loaded), nl=False)
-        elif check:
+            return
+        _exit_for(loaded.config.file_problems())
+        if check:
             _report_check(loaded)
         else:
             sys.exit(_run(name, loaded, make))
@@ -94,8 +100,15 @@ def _load_or_exit(settings: type[S], config: Path | None, flags: Mapping[str, ob
     try:
         return load(settings, file=config, environ=os.environ, flags=flags)
     except ConfigurationError as error:
-        for problem in error.problems:
-            click.echo(f"error: {problem}", err=True)
+        _exit_for(error.problems)
+        raise
+
+
+def _exit_for(problems: Iterable[Problem]) -> None:
+    """End with status 2 and one line for each problem, if there is one."""
+    lines = [f"error: {problem}" for problem in problems]
+    if lines:
+        click.echo("\n".join(lines), err=True)
         sys.exit(2)
 
 
@@ -112,7 +125,8 @@ def _run(name: str, loaded: Loaded[S], make: Callable[[S], Daemon]) -> int:
         log.warning("settings_ignored", variables=list(loaded.ignored_variables))
     try:
         daemon = make(loaded.config)
-        with SignalWatch({signal.SIGTERM: daemon.request_stop, signal.SIGINT: daemon.request_stop}):
+        stop, reload = daemon.request_stop, daemon.reload
+        with SignalWatch({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}):
             daemon.start()
             log.info("daemon_ready", pid=os.getpid(), endpoints=dict(daemon.endpoints))
             code = daemon.join()

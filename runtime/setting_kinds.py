@@ -161,6 +161,10 @@ def _path(value: object) -> Path:
     return path
 
 
+def _optional_path(value: object) -> Path | None:
+    return _path(value) if value != "" else None
+
+
 TEXT = Kind("TEXT", "a text", _text, str)
 NAME = Kind("NAME", "a name of 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or digit", _name, str)
 OPTIONAL_NAME = Kind("NAME", f"nothing, or {NAME.expected}", _optional_name, str)
@@ -177,3 +181,4 @@ ENDPOINTS: Kind[tuple[str, ...]] = Kind(
     list,
 )
 PATH = Kind("PATH", "an absolute path", _path, str)
+OPTIONAL_PATH: Kind[Path | None] = Kind("PATH", "nothing, or an absolute path", _optional_path, lambda path: str(path or ""))

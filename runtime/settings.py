@@ -143,6 +143,10 @@ class Settings:
         """Problems between fields; a service overrides it. Every field is of its kind, but may be out of bounds."""
         yield from ()
 
+    def file_problems(self) -> Iterator[Problem]:
+        """Problems of the files that settings name, which are looked at only before a start and by ``--check``."""
+        yield from ()
+
     def _bound_problems(self) -> Iterator[Problem]:
         for declaration in declarations(type(self)):
             value = getattr(self, declaration.name)

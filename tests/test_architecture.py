@@ -21,7 +21,7 @@ TREES = (*PRODUCT, *(name for name in OUTSIDE if (ROOT / name).is_dir()))
 
 SHELLS = {
     "decode_service": (
-        *("server", "rank", "performing", "commands", "engine", "config", "__main__"),
+        *("server", "rank", "performing", "commands", "engine", "config", "guard", "__main__"),
         *("surroundings", "region", "regions", "scatter", "scatter_job"),
     ),
     "prefill_service": (
@@ -56,8 +56,11 @@ ZMQ_HOMES = {
     "runtime.endpoint",
     "runtime.engine_client",
     "runtime.engine_endpoint",
+    "runtime.key_files",
     "runtime.loop",
     "runtime.monitor",
+    "runtime.security",
+    "runtime.zap",
     "decode_service.regions.zmq",
     "prefill_service.writers.base",
     "prefill_service.writers.buffers",

@@ -9,10 +9,10 @@ import zmq
 
 from decode_service.regions.base import Quietness
 from protocol.codec import decode_data_header, decode_to_decode
-from protocol.errors import RemoteProtocolError
+from protocol.errors import Fault, RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
-from protocol.messages import DataPiece, Descriptor, ToDecode
-from runtime.endpoint import Context, SocketLimits, bind_socket, open_socket
+from protocol.messages import ChunkReady, DataPiece, Descriptor
+from runtime.endpoint import Context, Protect, SocketLimits, bind_socket, leave_open, open_socket
 
 RECEIVE_QUEUE = 16
 """Pieces of one writer that may wait in memory; beyond that its connection is not read and the writer waits."""
@@ -32,9 +32,12 @@ class ZmqPlane:
     name = "zmq"
     two_sided = True
 
-    def __init__(self, context: Context, address: str, piece_bytes: int, advertised_host: str = "") -> None:
+    def __init__(
+        self, context: Context, address: str, piece_bytes: int, advertised_host: str = "", protect: Protect = leave_open
+    ) -> None:
         limits = SocketLimits(receive_queue=RECEIVE_QUEUE, frame_bytes=max(piece_bytes, MAX_CONTROL_MESSAGE_BYTES))
         self.socket = open_socket(context, zmq.PULL, limits)
+        protect(self.socket)
         self.address = bind_socket(self.socket, address)
         self.piece_bytes = piece_bytes
         self._host = advertised_host
@@ -44,15 +47,26 @@ class ZmqPlane:
         port = int(self.address.rpartition(":")[2])
         return {"host": self._host, "port": port, "piece_bytes": self.piece_bytes}
 
-    def receive(self) -> Piece | ToDecode | None:
-        """The next piece or message, or ``None`` if none waits. Raises ``RemoteProtocolError`` for anything else."""
+    def take(self) -> list[zmq.Frame] | None:
+        """The next message, unread, or ``None`` if none waits."""
         try:
-            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
-        if frames[0].bytes != b"DATA":
-            return decode_to_decode([frame.bytes for frame in frames[: MAX_FRAMES + 1]])
-        return self._piece(frames)
+
+    def read(self, frames: list[zmq.Frame]) -> Piece | ChunkReady:
+        """Open a message: a piece, or the word that a slice is complete. Raises ``RemoteProtocolError`` for anything else."""
+        if frames[0].bytes == b"DATA":
+            return self._piece(frames)
+        message = decode_to_decode([frame.bytes for frame in frames[: MAX_FRAMES + 1]])
+        if not isinstance(message, ChunkReady):
+            raise RemoteProtocolError(Fault.WRONG_DIRECTION, "type", "DATA or CHUNK_READY on a data socket")
+        return message
+
+    def receive(self) -> Piece | ChunkReady | None:
+        """``take`` and ``read`` in one."""
+        frames = self.take()
+        return None if frames is None else self.read(frames)
 
     def quietness(self, session: str) -> Quietness:  # noqa: ARG002 - the plane's interface
         """Always proven: no other process writes here. Who lives is not known."""

@@ -6,6 +6,7 @@ the slice incomplete and rejects it, and it is written again.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import zmq
@@ -22,6 +23,16 @@ from runtime.errors import StartError
 SEND_QUEUE = 16
 """Pieces that wait in the socket; the rest of a slice stays with us until there is room."""
 MAX_URGENT = 256
+
+
+Connect = Callable[[Socket, str], None]
+"""Connects the socket to that address, or closes it and raises ``StartError``."""
+Disconnect = Callable[[Socket], None]
+"""Undoes what ``Connect`` did, before the socket is closed."""
+
+
+def leave_connected(socket: Socket) -> None:
+    """Closing the socket is enough."""
 
 
 @dataclass(slots=True)
@@ -46,11 +57,20 @@ class ZmqWriter:
 
     name = "zmq"
 
-    def __init__(self, context: Context, region: Descriptor, control_host: str, buffers: SendBuffers) -> None:
+    def __init__(
+        self,
+        context: Context,
+        region: Descriptor,
+        control_host: str,
+        buffers: SendBuffers,
+        connect: Connect = connect_socket,
+        disconnect: Disconnect = leave_connected,
+    ) -> None:
         self._piece_bytes, address = _read_descriptor(region, control_host)
+        self._disconnect = disconnect
         try:
             self.socket: Socket = open_socket(context, zmq.PUSH, SocketLimits(send_queue=SEND_QUEUE))
-            connect_socket(self.socket, address)
+            connect(self.socket, address)
         except StartError as error:
             raise PlaneOpenError(str(error)) from error
         self._buffers = buffers
@@ -107,6 +127,7 @@ class ZmqWriter:
 
     def close(self) -> None:
         """Close the connection; pieces that have not left are dropped, since nobody will grant them a place again."""
+        self._disconnect(self.socket)
         self.socket.close(0)
 
     def _send_urgent(self) -> bool:

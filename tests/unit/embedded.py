@@ -25,6 +25,7 @@ from protocol.messages import Subscribe, ToDecode, ToPrefill
 from runtime.pool import KvPool
 from runtime.pool_layout import arrange_pool
 from runtime.room_waiters import RoomOutcome
+from runtime.security import ClientSecurity
 
 WAIT_S = 30
 CHUNK_TOKENS = 8
@@ -133,15 +134,23 @@ class EmbeddedPair:
 class Stranger:
     """A bare prefill peer that says exactly what a test wants. Close it."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, security: ClientSecurity | None = None) -> None:
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._dealer = self._context.socket(zmq.DEALER)
-        self._dealer.linger = 0
-        self._dealer.connect(endpoint)
+        self._pushes: dict[str, zmq.Socket[bytes]] = {}
+        self._endpoint, self._security = endpoint, security
+        self._connect(self._dealer, endpoint)
 
     def send(self, *frames: bytes) -> None:
         """Send raw frames."""
         self._dealer.send_multipart(frames)
+
+    def push(self, endpoint: str, *frames: bytes) -> None:
+        """Send raw frames to a data socket."""
+        if endpoint not in self._pushes:
+            self._pushes[endpoint] = self._context.socket(zmq.PUSH)
+            self._connect(self._pushes[endpoint], endpoint)
+        self._pushes[endpoint].send_multipart(frames)
 
     def say(self, message: ToDecode) -> None:
         """Send a message."""
@@ -153,9 +162,16 @@ class Stranger:
         return decode_to_prefill(self._dealer.recv_multipart())
 
     def close(self) -> None:
-        """Close the socket."""
-        self._dealer.close()
+        """Close the sockets."""
+        for socket in (self._dealer, *self._pushes.values()):
+            socket.close()
         self._context.term()
+
+    def _connect(self, socket: "zmq.Socket[bytes]", endpoint: str) -> None:
+        socket.linger = 0
+        if self._security is not None:
+            self._security.protect(socket, self._endpoint)
+        socket.connect(endpoint)
 
 
 def subscribe(config: DecodeServiceConfig, **changes: Any) -> Subscribe:

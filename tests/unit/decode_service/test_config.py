@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from decode_service.config import DecodeServiceConfig, is_loopback
+from decode_service.config import DecodeServiceConfig
 from decode_service.handler_settings import DecodeHandlerSettings
+from runtime.addresses import is_loopback
 from runtime.settings import ConfigurationError, load
 
 

@@ -10,6 +10,7 @@ from prefill_service.surroundings import Surroundings
 from protocol.codec import encode
 from protocol.errors import RemoteProtocolError
 from protocol.messages import HeartbeatAck, ToPrefill
+from runtime.connections import Connections
 from runtime.endpoint import RouterEndpoint, open_context
 from runtime.loop import EventLoop
 from runtime.workers import WorkerPool
@@ -20,8 +21,9 @@ def test_good_and_bad_frames_go_their_ways(tmp_path: Path) -> None:
     """Messages reach the machine, frames that are none are reported with what was wrong, and reading goes on."""
     loop, context = EventLoop(), open_context(1, 16)
     workers = WorkerPool(loop, 1, "worker")
+    connections = Connections(loop, None, insecure=False)
     around = Surroundings(
-        prefill_config(tmp_path), context, loop, workers, 1, "h", PrefillStagingHandler, lambda _: None
+        prefill_config(tmp_path), context, loop, workers, 1, "h", PrefillStagingHandler, lambda _: None, connections
     )
     heard: list[tuple[str, ToPrefill]] = []
     refused: list[tuple[str, RemoteProtocolError]] = []

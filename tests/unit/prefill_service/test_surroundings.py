@@ -6,6 +6,7 @@ from pathlib import Path
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
 from prefill_service.surroundings import Identity, Surroundings
+from runtime.connections import Connections
 from runtime.endpoint import open_context
 from runtime.loop import EventLoop
 from runtime.workers import WorkerPool
@@ -18,7 +19,8 @@ def test_every_shared_setting_reaches_the_machine(tmp_path: Path) -> None:
     config = prefill_config(tmp_path, **changes)
     loop, context = EventLoop(), open_context(1, 16)
     workers = WorkerPool(loop, 1, "worker")
-    around = Surroundings(config, context, loop, workers, 5, "host", PrefillStagingHandler, lambda _: None)
+    connections = Connections(loop, None, insecure=False)
+    around = Surroundings(config, context, loop, workers, 5, "host", PrefillStagingHandler, lambda _: None, connections)
     settings = around.settings(Identity("p-3", "g"), LAYOUT, 16)
     shared = {field.name for field in fields(PrefillHandlerSettings)} & {field.name for field in fields(config)}
     for name in shared - {"prefill_id", "group", "host_id"}:

@@ -16,9 +16,10 @@ import structlog
 from click.testing import CliRunner, Result
 
 from runtime.errors import StartError
+from runtime.logs import logger
 from runtime.service_command import service_command
 from runtime.setting_kinds import INTEGER, SWITCH, TEXT
-from runtime.settings import Settings, setting
+from runtime.settings import Problem, Settings, setting
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -30,6 +31,11 @@ class ClockConfig(Settings):
     port: int = setting(7000, kind=INTEGER, minimum=1, maximum=65_535, help="Where it listens.")
     loud: bool = setting(False, kind=SWITCH, help="Whether it strikes.")
     log_level: str = setting("info", kind=TEXT, choices=("info", "error"), help="Least important lines.")
+
+    def file_problems(self) -> Iterator[Problem]:
+        """One port has no tower."""
+        if self.port == 7006:
+            yield Problem(("port",), "no such tower", "a tower")
 
 
 class Clock:
@@ -52,6 +58,10 @@ class Clock:
     def request_stop(self) -> None:
         """Let ``join`` return."""
         self._stop.set()
+
+    def reload(self) -> None:
+        """Say that it was asked to."""
+        logger().info("settings_reloaded")
 
     def join(self) -> int:
         """Wait for ``request_stop``."""
@@ -140,6 +150,28 @@ def test_signal_stops_a_real_process_in_order(number: signal.Signals) -> None:
         assert process.wait() == 0
     assert (ready["event"], ready["endpoints"]) == ("daemon_ready", {"clock": "tcp://127.0.0.1:7004"})
     assert (stopped["event"], stopped["exit_code"]) == ("daemon_stopped", 0)
+
+
+def test_hangup_reloads_and_nothing_else() -> None:
+    """SIGHUP makes a daemon process read its files again; it goes on and still ends in order."""
+    command = [sys.executable, __file__, "serve", "--port", "7005"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, env=environ, text=True) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGHUP)
+        assert json.loads(process.stderr.readline())["event"] == "settings_reloaded"
+        process.send_signal(signal.SIGTERM)
+        assert json.loads(process.stderr.readline())["event"] == "daemon_stopped"
+        assert process.wait() == 0
+
+
+def test_a_file_that_a_setting_names_is_looked_at_before_the_start() -> None:
+    """Problems of named files end ``serve`` and ``--check`` with status 2; the settings can still be printed."""
+    for extra in ((), ("--check",)):
+        result = run("serve", "--port", "7006", *extra)
+        assert (result.exit_code, result.stderr) == (2, "error: port: found no such tower; expected a tower\n")
+    assert run("serve", "--port", "7006", "--print-config").exit_code == 0
 
 
 if __name__ == "__main__":

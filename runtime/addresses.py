@@ -1,0 +1,16 @@
+"""Which addresses only this machine can reach."""
+
+import ipaddress
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a socket bound to ``host``; a name other than ``localhost`` is not known to be."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def is_loopback_endpoint(endpoint: str) -> bool:
+    """Whether ``tcp://host:port`` stays on this machine."""
+    return is_loopback(endpoint.removeprefix("tcp://").rpartition(":")[0])
