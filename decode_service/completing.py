@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from decode_service.closing import Closing
 from decode_service.grants import Grant, GrantState, WriterSlot
+from decode_service.history import GrantOutcome
 from decode_service.outputs import ReadySlice, ScatterChunk
 from decode_service.pieces import Pieces
 from decode_service.sessions import Session
@@ -155,7 +156,7 @@ class Completing:
     def _scatter(self, grant: Grant) -> None:
         room = grant.room
         grant.state = GrantState.SCATTERING
-        grant.scatter_running = True
+        grant.scatter_running, grant.written_at = True, self.state.now
         room.copies += 1
         chunk = room.chunks[grant.chunk]
         slices = tuple(
@@ -169,7 +170,7 @@ class Completing:
 
     def _consumed(self, grant: Grant) -> None:
         room = grant.room
-        self.closing.end_grant(grant)
+        self.closing.end_grant(grant, GrantOutcome.CONSUMED)
         self.state.counters["chunks_scattered"] += 1
         if room.chunks.pop(grant.chunk, None) is not None:
             room.mark_scattered(grant.chunk)

@@ -12,6 +12,7 @@ from decode_service.granting import Granting
 from decode_service.outputs import Send
 from decode_service.sessions import Session
 from decode_service.state import DecodeState
+from protocol.codec import frame_name
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
     Abort,
@@ -46,6 +47,7 @@ class Hearing:
             self._hear_stranger(route, message)
             return
         self.state.heard_from(session, route)
+        session.heard[frame_name(type(message))] = self.state.now
         self._dispatch(session, message)
 
     def hear_piece(self, piece: DataPiece, payload_bytes: int) -> None:
@@ -55,6 +57,7 @@ class Hearing:
             self.state.counters["pieces_refused_session"] += 1
             return
         self.state.heard_from(session, b"")
+        session.heard[frame_name(DataPiece)] = self.state.now
         self.completing.piece_arrived(session, piece, payload_bytes)
 
     def hear_noise(self, route: bytes, error: RemoteProtocolError) -> None:

@@ -40,6 +40,15 @@ class Session:
     """Grants it was told about and has not been proven quiet in, by ``alloc_id``: these pin the ring."""
     open_chunks: set[tuple[str, int]] = field(default_factory=set)
     """Chunks it asked for that are not scattered yet: what ``max_chunks_in_flight`` bounds."""
+    heard: dict[str, float] = field(default_factory=dict)
+    """When a frame of each type last came from it."""
+    told: dict[str, float] = field(default_factory=dict)
+    """When a frame of each type last went to it."""
+    told_watermark: Watermark = START
+    """The last watermark that went to it."""
+    sends_failed: int = 0
+    send_failed: tuple[str, float] | None = None
+    """Why the latest failed send to it failed, and when."""
 
     @property
     def writer(self) -> WriterKey:

@@ -12,6 +12,7 @@ from decode_service.outputs import Send
 from decode_service.sessions import Session
 from decode_service.state import DecodeState, TimerKey, TimerKind
 from protocol import PROTOCOL_VERSION
+from protocol.codec import frame_name
 from protocol.errors import LayoutError
 from protocol.layout import (
     MAX_DIFFERENCES,
@@ -189,6 +190,7 @@ class Subscribing:
         self.state.sessions.add(session)
         self.state.counters["sessions_opened"] += 1
         self.state.timers.set(TimerKey(TimerKind.LEASE, session.id), self.state.now + 2 * settings.heartbeat_s)
+        session.heard[frame_name(Subscribe)] = session.told[frame_name(Subscribed)] = self.state.now
         self.state.emit(Send(route, session.answer))
         self.state.register_subscriber(session.id, route)
         self.closing.fail_rooms_of_other_lives(session)

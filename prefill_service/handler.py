@@ -33,6 +33,7 @@ from prefill_service.subscribing import Subscribing
 from prefill_service.transfers import Transfers
 from prefill_service.writes import Write
 from prefill_service.writing import Writing
+from protocol.codec import frame_name
 from protocol.errors import LocalProtocolError
 from protocol.layout import PageRun
 from protocol.messages import (
@@ -157,7 +158,7 @@ class PrefillStagingHandler:
         if known is None:
             self.state.counters["messages_of_unknown_peer"] += 1
             return self._collect()
-        known.heard[type(message).__name__] = now
+        known.heard[frame_name(type(message))] = now
         self._losing.lose_if_lapsed(known)
         self._dispatch(known, message)
         return self._collect()

@@ -45,6 +45,7 @@ def _peer(state: PrefillState, peer: Peer) -> Snapshot:
         "lost_sessions": [{"session": old.id, "running_writes": len(old.running)} for old in peer.ended.values()],
         "unacknowledged_aborts": sorted(peer.aborts),
         "heard_s_ago": {name: state.now - at for name, at in peer.heard.items()},
+        "sent_s_ago": {name: state.now - at for name, at in peer.sent.items()},
     }
 
 

@@ -144,7 +144,9 @@ class Peer:
     leaving: bool = False
     rejoin: bool = False
     heard: dict[str, float] = field(default_factory=dict)
-    """When a message of each type last arrived."""
+    """When a frame of each type last came from it."""
+    sent: dict[str, float] = field(default_factory=dict)
+    """When a frame of each type last went to it."""
 
     @property
     def is_current(self) -> bool:

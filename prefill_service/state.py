@@ -15,6 +15,7 @@ from prefill_service.outputs import Channel, Output, Send
 from prefill_service.rooms import RoomTable
 from prefill_service.sessions import Peer, Session
 from prefill_service.writes import WriteQueue
+from protocol.codec import frame_name
 from protocol.messages import ToDecode
 from protocol.timers import Backoff, Timers
 
@@ -65,6 +66,8 @@ class PrefillState:
 
     def send(self, peer: str, message: ToDecode, channel: Channel = Channel.CONTROL) -> None:
         """Collect one message."""
+        if (known := self.peers.get(peer)) is not None:
+            known.sent[frame_name(type(message))] = self.now
         self.emit(Send(peer, message, channel))
 
     def backoff(self, first_s: float) -> Backoff:

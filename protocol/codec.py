@@ -27,6 +27,16 @@ _BODY_EXPECTED: Final = "one msgpack map with unique string keys, no extension t
 _DECIMAL_EXPECTED: Final = f"a decimal from 0 to {MAX_UINT63} without sign or padding"
 _MAX_DECIMAL_DIGITS: Final = len(str(MAX_UINT63))
 _KNOWN_TYPES: Final = frozenset({*TO_DECODE, *TO_PREFILL, WATERMARK_FRAME, DATA_FRAME})
+_NAMES: Final[dict[type[Any], str]] = {
+    **{kind: frame.decode("ascii") for kind, (frame, _) in BY_KIND.items()},
+    WatermarkUpdate: WATERMARK_FRAME.decode("ascii"),
+    DataPiece: DATA_FRAME.decode("ascii"),
+}
+
+
+def frame_name(kind: type[Message] | type[DataPiece]) -> str:
+    """What a type of message is called on the wire."""
+    return _NAMES[kind]
 
 
 def encode(message: Message) -> list[bytes]:

@@ -44,6 +44,11 @@ class Timers(Generic[K]):
         """Forget ``key``; unknown keys change nothing."""
         self._deadline.pop(key, None)
 
+    def deadline(self, key: K) -> float | None:
+        """When ``key`` is due, or ``None`` if it is not set."""
+        entry = self._deadline.get(key)
+        return None if entry is None else entry[0]
+
     def next(self) -> float | None:
         """The earliest deadline, or ``None`` if nothing is set."""
         self._drop_replaced()
