@@ -88,7 +88,16 @@ class Daemon:
 class Deployment:
     """A decode and a prefill daemon, their pools, and an engine's connection to each. A context manager."""
 
-    def __init__(self, folder: Path, plane: str, extra: Sequence[str] = (), *, ring_bytes: int = RING_BYTES) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        plane: str,
+        extra: Sequence[str] = (),
+        *,
+        ring_bytes: int = RING_BYTES,
+        decode: Sequence[str] = (),
+        prefill: Sequence[str] = (),
+    ) -> None:
         self.folder = folder
         self.segments = folder / "shm"
         self.segments.mkdir()
@@ -98,9 +107,11 @@ class Deployment:
         common = ["--chunk-tokens", f"{CHUNK_TOKENS}", "--planes", plane, "--shm-dir", f"{self.segments}"]
         common += ["--runtime-dir", f"{self.runtime}", "--log-level", "debug", *extra]
         ports = ["--base-port", f"{port}", "--data-base-port", f"{port + DECODE_TP}"]
-        decode = ["--ranks", f"0-{DECODE_TP - 1}", *ports, "--ring-bytes", f"{ring_bytes}", "--decode-id", "d"]
-        self.decode = Daemon("decode_service", folder, [*common, *decode])
-        self.prefill = Daemon("prefill_service", folder, [*common, "--ranks", f"0-{PREFILL_TP - 1}", "--prefill-id", "p"])
+        own = ["--ranks", f"0-{DECODE_TP - 1}", *ports, "--ring-bytes", f"{ring_bytes}", "--decode-id", "d"]
+        self.decode = Daemon("decode_service", folder, [*common, *own, *decode])
+        self.prefill = Daemon(
+            "prefill_service", folder, [*common, "--ranks", f"0-{PREFILL_TP - 1}", "--prefill-id", "p", *prefill]
+        )
         self.decode_pools = self._pools("decode", DECODE_TP, DECODE_PAGE)
         self.prefill_pools = self._pools("prefill", PREFILL_TP, PREFILL_PAGE)
         for rank, pool in enumerate(self.prefill_pools):

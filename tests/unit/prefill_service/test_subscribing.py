@@ -83,7 +83,9 @@ def test_another_session_ends_the_former_one() -> None:
     assert [again.stopped for again in sent(out, Subscribe)] == [first.session]
 
 
-@pytest.mark.parametrize("code", [RefusedCode.LAYOUT, RefusedCode.VERSION, RefusedCode.WRONG_RANK, RefusedCode.NO_PLANE])
+@pytest.mark.parametrize(
+    "code", [RefusedCode.LAYOUT, RefusedCode.VERSION, RefusedCode.WRONG_RANK, RefusedCode.NO_PLANE, RefusedCode.NOT_ALLOWED]
+)
 def test_mismatch_fails_rooms_at_once_with_the_diff(code: RefusedCode) -> None:
     """What does not pass by waiting fails the rooms that go there and names every difference; D is asked again all the same."""
     bench, subscribe = subscribing()
