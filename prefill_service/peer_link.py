@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from prefill_service.surroundings import Surroundings
-from protocol.codec import decode_to_prefill
+from protocol.codec import decode_to_prefill, encode
 from protocol.errors import RemoteProtocolError
-from protocol.messages import ToPrefill
-from runtime.endpoint import DealerEndpoint
+from protocol.messages import Subscribe, ToDecode, ToPrefill
+from runtime.endpoint import DealerEndpoint, SendOutcome
 
 
 class PeerLink:
@@ -25,7 +25,21 @@ class PeerLink:
         self._loop = around.loop
         self._receive = receive
         self._refuse = refuse
+        self._opening: list[bytes] | None = None
+        """The latest ``SUBSCRIBE``, while there is no connection that could take it."""
         self._loop.add_reader(self.dealer.socket, self.read)
+
+    def send(self, message: ToDecode) -> SendOutcome:
+        """Send without blocking. A ``SUBSCRIBE`` that finds no connection goes out as soon as there is one.
+
+        Being late only shortens the lease that its answer gives, which counts from when the machine wanted it sent.
+        """
+        frames = encode(message)
+        outcome = self.dealer.send(frames)
+        if isinstance(message, Subscribe):
+            self._opening = frames if outcome is SendOutcome.FULL else None
+            self._watch()
+        return outcome
 
     def read(self, limit: int) -> bool:
         """Take at most ``limit`` messages; true if more may be waiting."""
@@ -46,5 +60,17 @@ class PeerLink:
     def close(self, linger_ms: int) -> None:
         """Stop reading and close; what was just sent gets at most ``linger_ms`` to leave."""
         self._loop.remove_reader(self.dealer.socket)
+        self._loop.remove_writer(self.dealer.socket)
         self._connections.forget(self.dealer.socket)
         self.dealer.close(linger_ms)
+
+    def _send_opening(self) -> None:
+        if self._opening is not None and self.dealer.send(self._opening) is not SendOutcome.FULL:
+            self._opening = None
+            self._watch()
+
+    def _watch(self) -> None:
+        if self._opening is not None:
+            self._loop.add_writer(self.dealer.socket, self._send_opening)
+        else:
+            self._loop.remove_writer(self.dealer.socket)

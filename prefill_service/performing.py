@@ -31,7 +31,17 @@ from prefill_service.writers.zmq import ZmqWriter
 from protocol.codec import encode
 from protocol.errors import LayoutError, RemoteProtocolError
 from protocol.layout import writer_slice
-from protocol.messages import ChunkDone, DoneStatus, GrantStatus, Refused, StagingReq, StagingRsp, Subscribed, ToPrefill
+from protocol.messages import (
+    ChunkDone,
+    DoneStatus,
+    GrantStatus,
+    Refused,
+    StagingReq,
+    StagingRsp,
+    Subscribe,
+    Subscribed,
+    ToPrefill,
+)
 from runtime.endpoint import SendOutcome
 from runtime.errors import StartError
 from runtime.pool import KvPool
@@ -43,6 +53,10 @@ if TYPE_CHECKING:
 
 LINGER_MS = 500
 """How long an ``UNSUBSCRIBE`` may take to leave a connection that is being closed."""
+
+
+MAX_STALL_QUIET_S = 60.0
+"""The log names a stalled chunk at doubled intervals up to this one."""
 
 
 class Performing:
@@ -93,8 +107,8 @@ class Performing:
             plane.tick(now)
         oldest, stall_warn_s = self._times.oldest(), self._around.config.stall_warn_s
         if oldest is not None and now >= max(oldest[1].asked + stall_warn_s, self._quiet_until):
-            self._quiet_until = now + stall_warn_s
             key, times = oldest
+            self._quiet_until = now + min(max(now - times.asked, stall_warn_s), MAX_STALL_QUIET_S)
             line = {"peer": key.peer, "room": key.room, "chunk": key.chunk, "waits_for": times.waits_for}
             self._log.warning("chunk_stalled", **line, waited_s=round(now - times.asked, 3), in_flight=len(self._times))
 
@@ -156,7 +170,8 @@ class Performing:
             self._times.asked(ChunkKey(send.message.room, send.peer, send.message.chunk), now)
         outcome = self._send_data(send) if send.channel is Channel.DATA else self._send_control(send)
         self._sends[outcome.value] += 1
-        if outcome is not SendOutcome.SENT:
+        # A peer that is not there yet is no trouble: daemons start in any order.
+        if outcome is not SendOutcome.SENT and not isinstance(send.message, Subscribe):
             suppressed = self._limit.admit((send.peer, outcome), now)
             if suppressed is not None:
                 kind = type(send.message).__name__
@@ -166,7 +181,7 @@ class Performing:
         if send.peer not in self._links:
             self._connect(send.peer)
         link = self._links.get(send.peer)
-        return SendOutcome.UNROUTABLE if link is None else link.dealer.send(encode(send.message))
+        return SendOutcome.UNROUTABLE if link is None else link.send(send.message)
 
     def _send_data(self, send: Send) -> SendOutcome:
         plane = self._planes.get((send.peer, send.message.session or "")) if hasattr(send.message, "session") else None

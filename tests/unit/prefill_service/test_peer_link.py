@@ -1,50 +1,96 @@
 """A connection to one decode rank: messages in order, bad frames beside them."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
-import zmq
+import pytest
 
+from lab.ports import free_port_base
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.peer_link import PeerLink
 from prefill_service.surroundings import Surroundings
-from protocol.codec import encode
+from protocol.codec import decode_to_decode, encode
 from protocol.errors import RemoteProtocolError
-from protocol.messages import HeartbeatAck, ToPrefill
+from protocol.messages import Heartbeat, HeartbeatAck, ToPrefill
+from protocol.watermark import START
 from runtime.connections import Connections
-from runtime.endpoint import RouterEndpoint, open_context
+from runtime.endpoint import RouterEndpoint, SendOutcome, open_context
 from runtime.loop import EventLoop
 from runtime.workers import WorkerPool
-from tests.unit.embedded import WAIT_S, prefill_config
+from tests.unit.embedded import WAIT_S, decode_config, prefill_config, subscribe
+
+HEARTBEAT = Heartbeat("s", 1, START)
 
 
-def test_good_and_bad_frames_go_their_ways(tmp_path: Path) -> None:
+class Bench:
+    """A link to a decode endpoint that a test opens when it likes, and everything the link reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.loop, self.context = EventLoop(), open_context(1, 16)
+        self._workers = WorkerPool(self.loop, 1, "worker")
+        connections = Connections(self.loop, None, insecure=False)
+        shared = (prefill_config(folder), self.context, self.loop, self._workers, 1, "h")
+        around = Surroundings(*shared, PrefillStagingHandler, lambda _: None, connections)
+        self.heard: list[tuple[str, ToPrefill]] = []
+        self.refused: list[tuple[str, RemoteProtocolError]] = []
+        self.peer = f"tcp://127.0.0.1:{free_port_base(1)}"
+        self.link = PeerLink(self.peer, around, self._receive, self._refuse)
+
+    def _receive(self, peer: str, message: ToPrefill) -> None:
+        self.heard.append((peer, message))
+
+    def _refuse(self, peer: str, error: RemoteProtocolError) -> None:
+        self.refused.append((peer, error))
+
+    def turn_until(self, arrived: Callable[[], bool]) -> None:
+        """Turn the loop until it is so."""
+        while not arrived():
+            self.loop.turn(0.1)
+
+    def close(self) -> None:
+        """Close everything."""
+        self.link.close(0)
+        self._workers.close()
+        self.loop.close()
+        self.context.term()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """A bench whose sockets are closed at the end."""
+    made = Bench(tmp_path)
+    yield made
+    made.close()
+
+
+def test_good_and_bad_frames_go_their_ways(bench: Bench) -> None:
     """Messages reach the machine, frames that are none are reported with what was wrong, and reading goes on."""
-    loop, context = EventLoop(), open_context(1, 16)
-    workers = WorkerPool(loop, 1, "worker")
-    connections = Connections(loop, None, insecure=False)
-    around = Surroundings(
-        prefill_config(tmp_path), context, loop, workers, 1, "h", PrefillStagingHandler, lambda _: None, connections
-    )
-    heard: list[tuple[str, ToPrefill]] = []
-    refused: list[tuple[str, RemoteProtocolError]] = []
-    decode = RouterEndpoint(context, "tcp://127.0.0.1:0")
-    link = PeerLink(
-        decode.address, around, lambda peer, message: heard.append((peer, message)), lambda *error: refused.append(error)
-    )
-    assert link.dealer.socket.poll(WAIT_S * 1000, zmq.POLLOUT)
-    link.dealer.send([b"HELLO"])
+    decode = RouterEndpoint(bench.context, bench.peer)
+    bench.turn_until(lambda: bench.link.send(HEARTBEAT) is SendOutcome.SENT)
     assert decode.socket.poll(WAIT_S * 1000)
     received = decode.receive()
     assert received is not None
-    decode.send(received[0], encode(HeartbeatAck("s", 1)))
-    decode.send(received[0], [b"NONSENSE"])
-    decode.send(received[0], encode(HeartbeatAck("s", 2)))
-    while len(heard) + len(refused) < 3:
-        loop.turn(1.0)
-    assert heard == [(decode.address, HeartbeatAck("s", 1)), (decode.address, HeartbeatAck("s", 2))]
-    assert [peer for peer, _ in refused] == [decode.address]
-    link.close(0)
+    for frames in (encode(HeartbeatAck("s", 1)), [b"NONSENSE"], encode(HeartbeatAck("s", 2))):
+        decode.send(received[0], frames)
+    bench.turn_until(lambda: len(bench.heard) + len(bench.refused) == 3)
+    assert bench.heard == [(bench.peer, HeartbeatAck("s", 1)), (bench.peer, HeartbeatAck("s", 2))]
+    assert [peer for peer, _ in bench.refused] == [bench.peer]
     decode.close()
-    workers.close()
-    loop.close()
-    context.term()
+
+
+def test_the_latest_subscription_goes_out_with_the_connection(bench: Bench, tmp_path: Path) -> None:
+    """While nobody listens a ``SUBSCRIBE`` waits, replaced by each later one; anything else is dropped; then one goes out."""
+    message = subscribe(decode_config(tmp_path))
+    assert bench.link.send(message) is SendOutcome.FULL
+    assert bench.link.send(HEARTBEAT) is SendOutcome.FULL
+    latest = replace(message, attempt=2)
+    assert bench.link.send(latest) is SendOutcome.FULL
+    decode = RouterEndpoint(bench.context, bench.peer)
+    bench.turn_until(lambda: bool(decode.socket.poll(0)))
+    received = decode.receive()
+    assert received is not None
+    assert decode_to_decode(received[1]) == latest
+    bench.loop.turn(0.0)
+    assert decode.receive() is None
+    decode.close()
