@@ -78,6 +78,8 @@ class EmbeddedPair:
     def __init__(self, case: Case, folder: Path, plane: str) -> None:
         self.case = case
         self.prefill_pools, self.decode_pools = case.prefill.pools(case.model), case.decode.pools(case.model)
+        self.attached: list[KvPool] = [*self.prefill_pools, *self.decode_pools]
+        """What the services are given; a test may put other pools in place of these."""
         prefill, decode = case.prefill.ranks(case.model), case.decode.ranks(case.model)
         ring_bytes = max(chunk_bytes(expected_writers(prefill[0], rank), CHUNK_TOKENS) for rank in decode) * 3 // 2
         port = free_port_base(2 * len(decode))
@@ -93,8 +95,9 @@ class EmbeddedPair:
     def __enter__(self) -> Self:
         self.server.start()
         self.client.start()
-        calls = [self.server.engine.attach_pool(rank, pool) for rank, pool in enumerate(self.decode_pools)]
-        calls += [self.client.engine.attach_pool(rank, pool) for rank, pool in enumerate(self.prefill_pools)]
+        prefill, decode = self.attached[: len(self.prefill_pools)], self.attached[len(self.prefill_pools) :]
+        calls = [self.server.engine.attach_pool(rank, pool) for rank, pool in enumerate(decode)]
+        calls += [self.client.engine.attach_pool(rank, pool) for rank, pool in enumerate(prefill)]
         for call in calls:
             call.result(WAIT_S)
         return self
