@@ -29,6 +29,7 @@ from runtime.insecurity import InsecurityWarning
 from runtime.logs import logger
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
+from runtime.open_files import require_open_files
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ServerSecurity
 from runtime.shutdown import Shutdown
@@ -127,6 +128,7 @@ class DecodeStagingServer:
 
     def _open(self, undo: ExitStack) -> None:
         config = self.config
+        require_open_files(len(config.ranks))
         undo.callback(self._loop.close)
         context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
         undo.callback(context.term)

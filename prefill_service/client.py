@@ -27,6 +27,7 @@ from runtime.engine_protocol import EngineError
 from runtime.host import shared_memory_host_id
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
+from runtime.open_files import require_open_files
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ClientSecurity
 from runtime.shutdown import Shutdown
@@ -116,6 +117,7 @@ class PrefillStagingClient:
 
     def _open(self, undo: ExitStack) -> None:
         config = self.config
+        require_open_files(len(config.ranks))
         undo.callback(self._loop.close)
         # Control and data of every peer, each with the pair of sockets that watches its connection.
         context = open_context(1 if len(config.ranks) < 4 else 2, 6 * config.max_peers * len(config.ranks) + 64)

@@ -81,7 +81,7 @@ def open_socket(context: Context, kind: int, limits: SocketLimits) -> Socket:
     try:
         socket = context.socket(kind)
     except zmq.ZMQError as error:
-        raise _start_error("open a socket", error) from error
+        raise start_error("open a socket", error) from error
     socket.linger = 0
     socket.sndhwm = limits.send_queue
     socket.rcvhwm = limits.receive_queue
@@ -100,7 +100,7 @@ def bind_socket(socket: Socket, address: str) -> str:
         socket.bind(address)
     except zmq.ZMQError as error:
         socket.close()
-        raise _start_error(f"listen on {address}", error) from error
+        raise start_error(f"listen on {address}", error) from error
     if not address.startswith("tcp://"):
         return address
     taken: bytes = socket.getsockopt(zmq.LAST_ENDPOINT)  # type: ignore[assignment] # this option is bytes
@@ -118,7 +118,7 @@ def connect_socket(socket: Socket, address: str) -> None:
         socket.connect(address)
     except zmq.ZMQError as error:
         socket.close()
-        raise _start_error(f"connect to {address}", error) from error
+        raise start_error(f"connect to {address}", error) from error
 
 
 def reconnect_socket(socket: Socket, address: str) -> None:
@@ -132,7 +132,7 @@ def reconnect_socket(socket: Socket, address: str) -> None:
     try:
         socket.connect(address)
     except zmq.ZMQError as error:
-        raise _start_error(f"connect to {address}", error) from error
+        raise start_error(f"connect to {address}", error) from error
 
 
 def _allow_ipv6(socket: Socket, address: str) -> None:
@@ -161,7 +161,8 @@ def receive_frames(socket: Socket) -> list[bytes] | None:
         return None
 
 
-def _start_error(wanted: str, error: zmq.ZMQError) -> StartError:
+def start_error(wanted: str, error: zmq.ZMQError) -> StartError:
+    """An error of zmq in an operator's words."""
     cause, advice = _CAUSES.get(error.errno or 0, (str(error), "check the address"))
     return StartError(wanted, cause, advice)
 

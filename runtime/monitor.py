@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from runtime.endpoint import Socket
+from runtime.endpoint import Socket, start_error
 
 HANDSHAKE_FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 DISCONNECTED = zmq.EVENT_DISCONNECTED
@@ -24,12 +24,16 @@ class ConnectionEvent:
 
 
 class ConnectionMonitor:
-    """Reads one socket's events on the thread that owns the socket."""
+    """Reads one socket's events on the thread that owns the socket. Raises ``StartError`` if no socket is left for it."""
 
     def __init__(self, monitored: Socket, events: int, on_event: Callable[[ConnectionEvent], None]) -> None:
         self._monitored = monitored
         self._on_event = on_event
-        self.socket: Socket = monitored.get_monitor_socket(events)
+        try:
+            self.socket: Socket = monitored.get_monitor_socket(events)
+        except zmq.ZMQError as error:
+            monitored.disable_monitor()
+            raise start_error("watch a connection", error) from error
         self.socket.linger = 0
 
     def read(self, limit: int) -> bool:

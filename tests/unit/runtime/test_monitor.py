@@ -1,8 +1,10 @@
 """What zmq knows about connections."""
 
+import pytest
 import zmq
 
 from runtime.endpoint import DealerEndpoint, RouterEndpoint, open_context
+from runtime.errors import StartError
 from runtime.monitor import DISCONNECTED, ConnectionEvent, ConnectionMonitor
 
 
@@ -20,5 +22,15 @@ def test_a_connection_that_ends_is_reported() -> None:
     assert not monitor.read(5)
     assert [(event.name, event.address) for event in events] == [("DISCONNECTED", router.address)]
     monitor.close()
+    dealer.close()
+    context.term()
+
+
+def test_a_monitor_that_cannot_be_opened_is_a_start_error() -> None:
+    """Where no socket is left for the monitor it is refused in words, and the monitored socket can still be closed."""
+    context = open_context(1, 2)
+    dealer = DealerEndpoint(context, "tcp://127.0.0.1:1")
+    with pytest.raises(StartError, match=r"watch a connection: too many open files; raise the limit"):
+        ConnectionMonitor(dealer.socket, DISCONNECTED, lambda _: None)
     dealer.close()
     context.term()
