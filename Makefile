@@ -6,13 +6,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?=
+FUZZ_S ?= 60
 
 python := $(VENV)/bin/python
 stamp := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types bench coverage format clean FORCE
+.PHONY: help setup demo test lint types bench fuzz coverage format clean FORCE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -34,6 +35,9 @@ types: $(stamp) ## Check the types (mypy --strict)
 
 bench: $(stamp) ## Measure throughput and latency, short form
 	$(python) -m lab bench --short $(ARGS)
+
+fuzz: $(stamp) ## Fuzz the decoder for FUZZ_S seconds (60)
+	@scripts/fuzz $(python) $(FUZZ_S)
 
 coverage: $(stamp) ## Run the unit tests with branch coverage of the pure part
 	$(python) -m pytest --cov --cov-report=term tests/unit $(ARGS)
