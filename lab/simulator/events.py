@@ -4,12 +4,18 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from lab.simulator.memory import ViolationError
+
+MAX_STEPS = 200_000
+"""Ten times what the busiest run takes."""
+
 
 class EventQueue:
     """Actions at points of virtual time (seconds); equal times run in the order in which they were added."""
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.steps = 0
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._serial = count()
 
@@ -26,6 +32,9 @@ class EventQueue:
         if not self._heap or self._heap[0][0] > until:
             self.now = max(self.now, until)
             return False
+        self.steps += 1
+        if self.steps > MAX_STEPS:
+            raise ViolationError(f"stuck: {MAX_STEPS} steps, and it is {self.now:.3f} s")
         self.now, _, action = heapq.heappop(self._heap)
         action()
         return True

@@ -15,7 +15,7 @@ from lab.simulator.process import Process
 from prefill_service import gate
 from prefill_service.gate import WatermarkGate
 from prefill_service.handler import PrefillStagingHandler
-from prefill_service.heartbeats import Heartbeats
+from prefill_service.losing import Losing
 from prefill_service.subscribing import Subscribing
 from prefill_service.transfers import Transfers
 from protocol.messages import Heartbeat, HeartbeatAck, StagingRsp, WatermarkUpdate
@@ -240,7 +240,8 @@ def judges_before_it_listens(patch: pytest.MonkeyPatch) -> None:
 @ring.without("a lapsed lease stops writing")
 def lease_never_lapses(patch: pytest.MonkeyPatch) -> None:
     """A prefill that was cut off goes on writing."""
-    patch.setattr(Heartbeats, "has_lapsed", lambda *_: False)
+    patch.setattr(Losing, "lose_if_lapsed", lambda *_: False)
+    patch.setattr(Losing, "lease_due", nothing)
 
 
 def _shipped(grant: Grant) -> bool:
