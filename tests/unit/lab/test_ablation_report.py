@@ -8,6 +8,8 @@ from rich.console import Console
 
 from lab.ablation import ARMS, ArmResult, PhaseCount
 from lab.ablation_report import ablation_json, as_expected, print_ablation
+from lab.model.latency import RequestTimes
+from lab.model.speech import SpeechReport
 from lab.report import Failure
 from lab.stall import BlockedChunk
 from protocol.watermark import Watermark
@@ -63,6 +65,26 @@ def test_an_unexpected_outcome_is_said() -> None:
         text = io.StringIO()
         print_ablation([wrong, *good[1:]], Console(file=text, width=120))
         assert "AN ARM DID NOT DO WHAT ITS MECHANISM SAYS" in text.getvalue()
+
+
+def spoken(times: int, equal: int) -> ArmResult:
+    """A surviving arm in which the model spoke."""
+    speech = SpeechReport(compared=857, equal=equal)
+    speech.times += [RequestTimes(f"profile-{number:03d}", 0.0, (1.0, 2.0)) for number in range(1, times + 1)]
+    speech.times += [RequestTimes(f"warm-up-{number:02d}", 0.0, (1.0, 2.0)) for number in range(1, 12)]
+    return replace(results()[3], speech=speech)
+
+
+def test_an_arm_that_spoke_is_judged_by_its_tokens_and_times() -> None:
+    """One unequal answer, or one request of the profile whose times are missing, and the arm has not survived."""
+    good = spoken(times=846, equal=857)
+    assert good.survived
+    value = ablation_json([good])
+    assert value["arms"][0]["profile"] == {"completed": 846, "total": 846, "ttft_coverage": 1.0, "itl_coverage": 1.0}  # type: ignore[index]
+    assert value["arms"][0]["tokens"]["requests_equal"] == 857  # type: ignore[index]
+    for wrong in (spoken(times=845, equal=857), spoken(times=846, equal=856)):
+        assert not wrong.survived
+        assert "not every answer" in ablation_json([wrong])["arms"][0]["why"]  # type: ignore[index]
 
 
 def test_people_get_both_tables() -> None:

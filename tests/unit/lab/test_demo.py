@@ -45,6 +45,16 @@ def test_a_trace_is_scaled_and_limited(tmp_path: Path) -> None:
         demo_workload(replace(options, requests=6), shape)
 
 
+def test_the_model_brings_its_own_layout() -> None:
+    """With the model as engine the KV is the model's, of the attention that was chosen, and must fit the ranks."""
+    gqa = demo_shape(DemoOptions(engine="model"))
+    mla = demo_shape(DemoOptions(engine="model", attention="mla", prefill_tp=2))
+    assert [spec.name for spec in gqa.model.layers[0]] == ["k", "v"]
+    assert [spec.name for spec in mla.model.layers[0]] == ["latent"]
+    with pytest.raises(ShapeError, match="decode: the model's 16 heads cannot be shared out over 32 ranks"):
+        demo_shape(DemoOptions(engine="model", decode_tp=32))
+
+
 def test_a_deployment_that_cannot_be_is_refused() -> None:
     """A ring below one chunk is named before a daemon would have to."""
     with pytest.raises(ShapeError, match="smaller than one chunk"):
