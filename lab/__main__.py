@@ -22,9 +22,11 @@ from lab.model.run import ModelOptions, model_shape, print_model, run_model
 from lab.presets import PRESETS
 from lab.process import DaemonDied
 from lab.progress import open_progress
+from lab.replay_command import replay
 from lab.report import print_json, print_run
 from lab.shape import ShapeError
 from lab.simulate import simulate
+from lab.size import size
 from lab.trace import TraceError
 from runtime.pool_layout import PoolError
 
@@ -128,6 +130,8 @@ def bench(*, short: bool, as_json: bool) -> None:
 
 
 main.add_command(simulate)
+main.add_command(size)
+main.add_command(replay)
 
 
 def usable(make: Callable[[], T]) -> T:
