@@ -105,7 +105,7 @@ class Deployment:
         port = free_port_base(2 * DECODE_TP)
         self.endpoints = [f"tcp://127.0.0.1:{port + rank}" for rank in range(DECODE_TP)]
         common = ["--chunk-tokens", f"{CHUNK_TOKENS}", "--planes", plane, "--shm-dir", f"{self.segments}"]
-        common += ["--runtime-dir", f"{self.runtime}", "--log-level", "debug", *extra]
+        common += ["--runtime-dir", f"{self.runtime}", "--log-level", "debug", "--http-port", "0", *extra]
         ports = ["--base-port", f"{port}", "--data-base-port", f"{port + DECODE_TP}"]
         own = ["--ranks", f"0-{DECODE_TP - 1}", *ports, "--ring-bytes", f"{ring_bytes}", "--decode-id", "d"]
         self.decode = Daemon("decode_service", folder, [*common, *own, *decode])
@@ -123,6 +123,24 @@ class Deployment:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+        if error is not None:
+            sys.stderr.write(f"--- decode\n{self.decode.log[-8000:]}\n--- prefill\n{self.prefill.log[-8000:]}\n")
+
+    def start(self) -> Self:
+        """Start both daemons and register every pool; if that fails nothing is left running."""
+        try:
+            self.decode.start()
+            self.prefill.start()
+            self.register_decode()
+            self.register_prefill()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Kill what runs, close what is open, remove what was made."""
         self.decode_engine.close()
         self.prefill_engine.close()
         self.decode.kill()
@@ -130,16 +148,6 @@ class Deployment:
         for pool in (*self.decode_pools, *self.prefill_pools):
             pool.close()
             pool.unlink()
-        if error is not None:
-            sys.stderr.write(f"--- decode\n{self.decode.log[-8000:]}\n--- prefill\n{self.prefill.log[-8000:]}\n")
-
-    def start(self) -> Self:
-        """Start both daemons and register every pool."""
-        self.decode.start()
-        self.prefill.start()
-        self.register_decode()
-        self.register_prefill()
-        return self
 
     def register_decode(self) -> None:
         """Register the decode pools, as an engine does after every start of its daemon."""
