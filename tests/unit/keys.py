@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from runtime.key_files import KeyPair, write_key_pair
 
@@ -25,10 +26,10 @@ class KeyRing:
         fresh.replace(self.allow_list)
 
     @property
-    def decode(self) -> Mapping[str, Path]:
+    def decode(self) -> Mapping[str, Any]:
         """Settings of a decode daemon."""
         return {"server_key": self.folder / "server.key_secret", "allow_list": self.allow_list}
 
-    def prefill(self, name: str) -> Mapping[str, Path]:
+    def prefill(self, name: str) -> Mapping[str, Any]:
         """Settings of a prefill daemon that holds that client's key."""
         return {"client_key": self.folder / f"{name}.key_secret", "server_keys": self.folder / "server.key"}

@@ -1,5 +1,6 @@
 """The decode daemon's settings refuse what could not work, before anything is opened."""
 
+import tomllib
 from dataclasses import MISSING, fields
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import pytest
 from decode_service.config import DecodeServiceConfig
 from decode_service.handler_settings import DecodeHandlerSettings
 from runtime.addresses import is_loopback
-from runtime.settings import ConfigurationError, load
+from runtime.settings import ConfigurationError, load, render_toml
+from tests.unit.keys import KeyRing
 
 
 def problem_fields(**values: object) -> list[tuple[str, ...]]:
@@ -96,3 +98,30 @@ def test_unusable_values_are_told_together() -> None:
     """Ring, ranks, planes and address are each wrong, and each is told."""
     found = problem_fields(ring_bytes="0", ranks="9-1", planes="rdma", host="0.0.0.0")
     assert sorted(found) == [("host",), ("planes",), ("ranks",), ("ring_bytes",)]
+
+
+def test_keys_come_together_and_replace_consent(tmp_path: Path) -> None:
+    """A server key without a list of clients, or the reverse, is refused; with both the address may be any."""
+    assert problem_fields(server_key="/k") == [("server_key", "allow_list")]
+    assert problem_fields(allow_list="/k") == [("server_key", "allow_list")]
+    config = DecodeServiceConfig(host="0.0.0.0", server_key=tmp_path / "k", allow_list=tmp_path / "l")
+    assert not config.is_exposed
+    assert DecodeServiceConfig(host="0.0.0.0", insecure=True).is_exposed
+    assert not DecodeServiceConfig().is_exposed
+
+
+def test_files_that_cannot_be_used_are_problems_of_their_settings(tmp_path: Path) -> None:
+    """``--check`` looks into the key and the list, tells both at once, and finds nothing in good ones."""
+    wrong = DecodeServiceConfig(server_key=tmp_path / "k", allow_list=tmp_path / "l")
+    assert [problem.fields for problem in wrong.file_problems()] == [("server_key",), ("allow_list",)]
+    assert list(DecodeServiceConfig(**KeyRing(tmp_path, "a").decode).file_problems()) == []
+    assert list(DecodeServiceConfig().file_problems()) == []
+
+
+def test_an_empty_path_means_none(tmp_path: Path) -> None:
+    """What ``--print-config`` writes for a setting that is not given is read back as not given."""
+    file = tmp_path / "c.toml"
+    file.write_text('server_key = ""\nallow_list = ""\n', encoding="utf-8")
+    config = load(DecodeServiceConfig, file=file, environ={}, flags={}).config
+    assert (config.server_key, config.allow_list) == (None, None)
+    assert tomllib.loads(render_toml(load(DecodeServiceConfig, file=file, environ={}, flags={})))["server_key"] == ""

@@ -8,6 +8,7 @@ import pytest
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.handler_settings import PrefillHandlerSettings
 from runtime.settings import ConfigurationError, load
+from tests.unit.keys import KeyRing
 
 
 def problem_fields(**values: object) -> list[tuple[str, ...]]:
@@ -89,3 +90,27 @@ def test_socket_path_fits_the_kernel() -> None:
 def test_settings_of_the_decode_side_are_not_ours() -> None:
     """A ring belongs to the decode side: the prefill has no such setting."""
     assert not hasattr(PrefillServiceConfig(), "ring_bytes")
+
+
+def test_remote_decodes_need_keys_or_consent(tmp_path: Path) -> None:
+    """A decode rank beyond loopback is refused unless there are keys or ``--insecure``; one key alone is refused anyway."""
+    remote = "tcp://decode:7600"
+    assert problem_fields(decode_peers=f"tcp://127.0.0.1:7600,{remote}") == [("decode_peers",)]
+    assert problem_fields(client_key="/k") == [("client_key", "server_keys")]
+    assert PrefillServiceConfig(decode_peers=(remote,), insecure=True).decode_peers == (remote,)
+    keys = KeyRing(tmp_path, "p").prefill("p")
+    config = PrefillServiceConfig(decode_peers=(remote,), **keys)
+    assert list(config.file_problems()) == []
+
+
+def test_files_that_cannot_be_used_are_problems_of_their_settings(tmp_path: Path) -> None:
+    """Both files are looked into, and every configured decode rank must have a key among the known ones."""
+    wrong = PrefillServiceConfig(client_key=tmp_path / "k", server_keys=tmp_path / "l")
+    assert [problem.fields for problem in wrong.file_problems()] == [("client_key",), ("server_keys",)]
+    ring = KeyRing(tmp_path, "p")
+    servers = tmp_path / "servers.toml"
+    servers.write_text(f'[endpoints]\n"tcp://d" = "{ring.server.public}"\n', encoding="utf-8")
+    peers = ("tcp://d:7600", "tcp://e:7600")
+    partly = PrefillServiceConfig(decode_peers=peers, client_key=ring.prefill("p")["client_key"], server_keys=servers)
+    assert [problem.fields for problem in partly.file_problems()] == [("decode_peers", "server_keys")]
+    assert list(PrefillServiceConfig().file_problems()) == []
