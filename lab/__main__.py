@@ -15,6 +15,7 @@ from rich.console import Console
 from lab.ablation import PROFILE_REQUESTS, run_ablation
 from lab.ablation_report import ablation_json, as_expected, print_ablation
 from lab.bench import LONG, SHORT, print_bench, run_bench
+from lab.chaos.command import chaos
 from lab.demo import DEFAULT_REQUESTS, DemoOptions, demo_shape, demo_workload, run_demo
 from lab.model.config import MODELS
 from lab.model.run import DEFAULT_REQUESTS as DEFAULT_PROMPTS
@@ -26,6 +27,7 @@ from lab.replay_command import replay
 from lab.report import print_json, print_run
 from lab.shape import ShapeError
 from lab.simulate import simulate
+from lab.soak.command import soak
 from lab.size import size
 from lab.trace import TraceError
 from runtime.pool_layout import PoolError
@@ -130,6 +132,8 @@ def bench(*, short: bool, as_json: bool) -> None:
 
 
 main.add_command(simulate)
+main.add_command(chaos)
+main.add_command(soak)
 main.add_command(size)
 main.add_command(replay)
 

@@ -47,6 +47,7 @@ class Carrying:
     num_tokens: int
     source: PageRun
     destination: PageRun
+    decode: DecodeEngineClient
     prefill: PrefillEngineClient
     decode_endings: list[asyncio.Task[Ending]] = field(default_factory=list)
     prefill_endings: list[asyncio.Task[Ending]] = field(default_factory=list)
@@ -111,6 +112,13 @@ class Carrying:
 
 async def begin(cluster: Cluster, group: int, chunks: int = 3, submit: int | None = None) -> Carrying:
     """Begin a room of ``chunks`` chunks, the last one not full; only the first ``submit`` are handed over, or all of them."""
+    carrying = await expect_room(cluster, group, chunks)
+    await within(WAIT_S, f"{carrying.room} is taken by prefill daemon {group}", carrying.submit(submit))
+    return carrying
+
+
+async def expect_room(cluster: Cluster, group: int, chunks: int) -> Carrying:
+    """Lend and fill pages for a room of ``chunks`` chunks, the last one not full, and register it on every decode rank."""
     shape = cluster.shape
     tokens = chunks * shape.chunk_tokens - 5
     source = PageRun(cluster.pools.prefill_pages[group].allocate(_pages(tokens, shape.prefill_page_size)), FIRST_TOKEN)
@@ -119,11 +127,10 @@ async def begin(cluster: Cluster, group: int, chunks: int = 3, submit: int | Non
     for rank in shape.group_ranks(group):
         fill(cluster.pools.prefill[rank], source, tokens, seed=SEED, room=room)
     decode, prefill = await cluster.decode.available(), await cluster.prefills[group].available()
-    carrying = Carrying(cluster, room, group, tokens, source, destination, prefill.client)
+    carrying = Carrying(cluster, room, group, tokens, source, destination, decode.client, prefill.client)
     for rank in range(shape.decode_ranks):
         carried = _carried_on_decode(decode.client, carrying, rank)
         carrying.decode_endings.append(asyncio.create_task(_ending(f"decode {rank}", carried)))
-    await within(WAIT_S, f"{room} is taken by prefill daemon {group}", carrying.submit(submit))
     return carrying
 
 

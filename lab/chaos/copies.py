@@ -26,7 +26,7 @@ OWN_SLACK_S = 10.0
 
 
 @asynccontextmanager
-async def stepped() -> AsyncIterator[tuple[Cluster, list[CopySteps]]]:
+async def stepped(segments: Path | None = None) -> AsyncIterator[tuple[Cluster, list[CopySteps]]]:
     """Two prefill daemons with two ranks each, whose copies stop half-way, and one decode rank that gathers from both ranks."""
     with TemporaryDirectory(prefix="pd-staging-steps-") as folder:
         steps = [CopySteps(Path(folder) / str(group)) for group in range(2)]
@@ -35,7 +35,9 @@ async def stepped() -> AsyncIterator[tuple[Cluster, list[CopySteps]]]:
             for group, step in enumerate(steps)
         }
         bare = ("--no-checksums",)
-        options = ClusterOptions(decode_tp=1, prefill_programs=programs, decode_settings=bare, prefill_settings=bare)
+        options = ClusterOptions(
+            decode_tp=1, prefill_programs=programs, decode_settings=bare, prefill_settings=bare, segments=segments
+        )
         try:
             async with deployed(options) as cluster:
                 yield cluster, steps

@@ -94,6 +94,7 @@ async def link_down(down_s: float) -> Findings:
             decode_prefix=hosts.inside(hosts.decode),
             prefill_prefix=hosts.inside(hosts.prefill),
             decode_settings=("--insecure",),
+            prefill_settings=("--insecure",),
         )
         async with deployed(options) as cluster:
             await asyncio.gather(passes(cluster, 0), passes(cluster, 1))

@@ -1,0 +1,1 @@
+"""Hours of a deployment's life in minutes: traffic that never stops, faults that never stop, and nothing that grows."""
