@@ -9,7 +9,7 @@ from decode_service.rooms import RoomRefused
 from protocol import PROTOCOL_VERSION
 from protocol.limits import MAX_DURATION_S, MAX_ROOM_TOKENS
 from runtime import engine_fields as fields
-from runtime.commands import Commands
+from runtime.commands import Command, Commands
 from runtime.engine_pool import read_pool
 from runtime.engine_protocol import Body, EngineError
 from runtime.pages import PageRunError
@@ -24,8 +24,8 @@ class DecodeCommands:
         self._waiters = waiters
         self._clock = clock
 
-    def table(self) -> Commands:
-        """The commands by the names that the engine uses."""
+    def table(self, more: Mapping[str, Command]) -> Commands:
+        """The commands by the names that the engine uses, and ``more`` of those who only look on."""
         return Commands(
             {
                 "ping": self._ping,
@@ -34,11 +34,14 @@ class DecodeCommands:
                 "wait_room": self._wait_room,
                 "abort_room": self._abort_room,
                 "inspect": self._inspect,
+                **more,
             }
         )
 
     def _ping(self, body: Body) -> Body:  # noqa: ARG002 - a command's signature
-        return {"service": "decode", "version": PROTOCOL_VERSION, "pid": os.getpid(), "ranks": sorted(self._ranks)}
+        pools = sorted(number for number, rank in self._ranks.items() if rank.pool is not None)
+        who = {"service": "decode", "version": PROTOCOL_VERSION, "pid": os.getpid()}
+        return {**who, "ranks": sorted(self._ranks), "pools": pools}
 
     def _register_pool(self, body: Body) -> Body:
         rank = self._rank(body)

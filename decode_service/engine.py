@@ -28,7 +28,7 @@ class DecodeEngine:
         self._call = call
 
     def ping(self) -> "Future[dict[str, Any]]":
-        """Which daemon this is: service, version, process and ranks."""
+        """Which daemon this is: service, version, process, ranks, and which of them have their pool."""
         return self._call("ping")
 
     def register_pool(self, rank: int, pool: PoolDescriptor) -> "Future[dict[str, Any]]":

@@ -20,6 +20,7 @@ from lab.demo import DEFAULT_REQUESTS, DemoOptions, demo_shape, demo_workload, r
 from lab.model.config import MODELS
 from lab.model.run import DEFAULT_REQUESTS as DEFAULT_PROMPTS
 from lab.model.run import ModelOptions, model_shape, print_model, run_model
+from lab.play import play
 from lab.presets import PRESETS
 from lab.process import DaemonDied
 from lab.progress import open_progress
@@ -131,6 +132,7 @@ def bench(*, short: bool, as_json: bool) -> None:
         print_bench(report, Console())
 
 
+main.add_command(play)
 main.add_command(simulate)
 main.add_command(chaos)
 main.add_command(soak)

@@ -14,7 +14,7 @@ from prefill_service.surroundings import Identity
 from protocol import PROTOCOL_VERSION
 from protocol.limits import MAX_DURATION_S, MAX_RANKS, MAX_ROOM_TOKENS
 from runtime import engine_fields as fields
-from runtime.commands import Commands
+from runtime.commands import Command, Commands
 from runtime.engine_pool import read_pool
 from runtime.engine_protocol import Body, EngineError
 from runtime.pages import PageRunError
@@ -52,8 +52,8 @@ class PrefillCommands:
         self._waiters = waiters
         self._clock = clock
 
-    def table(self) -> Commands:
-        """The commands by the names that the engine uses."""
+    def table(self, more: Mapping[str, Command]) -> Commands:
+        """The commands by the names that the engine uses, and ``more`` of those who only look on."""
         return Commands(
             {
                 "ping": self._ping,
@@ -65,11 +65,14 @@ class PrefillCommands:
                 "add_peer": self._add_peer,
                 "remove_peer": self._remove_peer,
                 "inspect": self._inspect,
+                **more,
             }
         )
 
     def _ping(self, body: Body) -> Body:  # noqa: ARG002 - a command's signature
-        return {"service": "prefill", "version": PROTOCOL_VERSION, "pid": os.getpid(), "ranks": sorted(self._ranks)}
+        pools = sorted(number for number, rank in self._ranks.items() if rank.pool is not None)
+        who = {"service": "prefill", "version": PROTOCOL_VERSION, "pid": os.getpid()}
+        return {**who, "ranks": sorted(self._ranks), "pools": pools}
 
     def _register_pool(self, body: Body) -> Body:
         rank = self._rank(body)
