@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from zmq.utils.monitor import parse_monitor_message
 
 from runtime.endpoint import Context, DealerEndpoint, RouterEndpoint, open_context
 from runtime.errors import StartError
 from runtime.key_files import read_key_pair, write_key_pair
+from runtime.monitor import HANDSHAKE_FAILED, HANDSHAKE_SUCCEEDED
 from runtime.security import CHECK_S, ClientSecurity, ServerSecurity, key_file_problem
 from tests.unit.keys import KeyRing
 
@@ -74,6 +76,20 @@ def test_a_protected_socket_tells_who_speaks(ring: KeyRing) -> None:
         assert client.name == "b"
         assert router.receive_identified() is None
         dealer.close()
+
+
+def test_nobody_is_let_in_while_nobody_answers(ring: KeyRing) -> None:
+    """Without the handler even a listed key fails the handshake: a missing part closes the door and does not open it."""
+    context = open_context(1, 16)
+    router = RouterEndpoint(context, "tcp://127.0.0.1:0", protect=opened(ring).protect)
+    monitor = router.socket.get_monitor_socket(HANDSHAKE_FAILED | HANDSHAKE_SUCCEEDED)
+    dealer = connected(context, ring, "a", router)
+    assert monitor.poll(WAIT_MS)
+    assert parse_monitor_message(monitor.recv_multipart())["event"] & HANDSHAKE_FAILED
+    router.socket.disable_monitor()
+    for socket in (monitor, dealer.socket, router.socket):
+        socket.close()
+    context.term()
 
 
 def test_a_changed_list_holds_from_the_next_look(ring: KeyRing) -> None:
