@@ -117,7 +117,7 @@ def test_every_byte_arrives_under_encryption(tmp_path: Path, plane: str) -> None
 
 
 def test_no_key_gets_nowhere(tmp_path: Path) -> None:
-    """A prefill daemon without keys opens no session: both sides count and log it, and its room fails by deadline."""
+    """A prefill daemon without keys opens no session: both sides count and log it, with the likely reason."""
     with secured(tmp_path, prefill={}) as (deployment, _):
         deployment.start()
         source, destination = runs(1, 64)
