@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
-from runtime.addresses import is_loopback
+from runtime.addresses import is_loopback, is_wildcard
 from runtime.allow_list import load_allow_list
 from runtime.key_files import read_key_pair
 from runtime.logs import LEVELS
+from runtime.planes import AUTO, PLANE_CHOICES, plane_problems
 from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
 from runtime.security import key_file_problem
 from runtime.setting_kinds import INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, OPTIONAL_PATH, PATH, RANKS, SIZE, SWITCH, TEXT
 from runtime.settings import Problem, Settings, duration, setting
 
-PLANES = ("shm", "zmq")
 MAX_PORT = 65_535
 
 
@@ -40,7 +40,10 @@ class DecodeServiceConfig(Settings):
 
     ring_bytes: int = setting(256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Staging ring of each rank.")
     chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the prefills.")
-    planes: tuple[str, ...] = setting(PLANES, kind=NAMES, choices=PLANES, help="Data planes to offer, the preferred one first.")
+    planes: tuple[str, ...] = setting(
+        (AUTO,), kind=NAMES, choices=PLANE_CHOICES, aliases=("--plane",), help="Data planes, best first; a named one must work."
+    )
+    nixl_devices: str = setting("", kind=TEXT, help="Network devices of the nixl plane (UCX_NET_DEVICES); empty: loopback.")
     piece_bytes: int = setting(
         1 << 20, kind=SIZE, minimum=4096, maximum=MAX_DATA_PIECE_BYTES, help="Largest piece of payload on the zmq plane."
     )
@@ -92,8 +95,10 @@ class DecodeServiceConfig(Settings):
 
     def rule_problems(self) -> Iterator[Problem]:
         """Problems between settings."""
+        yield from plane_problems(self.planes)
         yield from self._address_problems()
         yield from self._port_problems()
+        yield from self._mooncake_problems()
         if self.lease_s <= 2 * self.heartbeat_s:
             found = f"a lease of {self.lease_s:g} s with a heartbeat every {self.heartbeat_s:g} s"
             advice = "one lost heartbeat must not end a lease: raise lease_s or lower heartbeat_s"
@@ -132,9 +137,16 @@ class DecodeServiceConfig(Settings):
             found = "only one of them"
             yield Problem(("server_key", "allow_list"), found, "both or neither", "a key without clients lets nobody in")
 
+    def _mooncake_problems(self) -> Iterator[Problem]:
+        host = self.data_host or self.host
+        if "mooncake" in self.planes and is_wildcard(host):
+            advice = "name the address that prefills reach in data_host"
+            yield Problem(("host", "data_host", "planes"), repr(host), "one address for the mooncake plane", advice)
+
     def _port_problems(self) -> Iterator[Problem]:
         control = {self.control_port(rank) for rank in self.ranks}
-        data = {self.data_port(rank) for rank in self.ranks} if "zmq" in self.planes else set[int]()
+        has_data_port = not {AUTO, "zmq"}.isdisjoint(self.planes)
+        data = {self.data_port(rank) for rank in self.ranks} if has_data_port else set[int]()
         if max(control | data) > MAX_PORT:
             found = f"port {max(control | data)} for rank {max(self.ranks)}"
             yield Problem(("base_port", "data_base_port", "ranks"), found, f"ports up to {MAX_PORT}", "lower the base port")

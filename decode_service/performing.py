@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from structlog.typing import FilteringBoundLogger
 
 from decode_service.handler import DecodeStagingHandler
+from decode_service.negotiating import planes_not_taken
 from decode_service.outputs import (
     CopyPiece,
     Output,
@@ -118,12 +119,19 @@ class Performing:
         message = send.message
         if isinstance(message, Subscribed) and message.session not in self._planes:
             self._planes[message.session] = self._rank.region.plane(message.plane)
-            self._log.info("session_opened", session=message.session, plane=message.plane, features=list(message.features))
+            detail = {"features": list(message.features), "not_taken": self._not_taken(message)}
+            self._log.info("session_opened", session=message.session, plane=message.plane, **detail)
         elif isinstance(message, Refused):
             suppressed = self._limit.admit(("refused", send.route, message.code), self._around.loop.clock())
             if suppressed is not None:
                 diff = [f"{row.field}: prefill {row.prefill}, decode {row.decode}" for row in message.diff]
                 self._log.warning("subscribe_refused", code=message.code.value, reason=message.message, diff=diff)
+
+    def _not_taken(self, answer: Subscribed) -> dict[str, str]:
+        """Why the session does not use another plane."""
+        state = self._handler.state
+        session = state.sessions.get(answer.session)
+        return {} if session is None else planes_not_taken(state.settings, session.request, answer.plane)
 
     def _copy(self, copy: CopyPiece, now: float) -> tuple[Output, ...]:
         payload = self._payload

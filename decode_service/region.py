@@ -6,8 +6,11 @@ from decode_service.config import DecodeServiceConfig
 from decode_service.handler_settings import PlaneOffer
 from decode_service.regions.base import Plane, RingMemory
 from decode_service.regions.memory import AnonymousRing, SharedRing, segment_name
+from decode_service.regions.one_sided import OneSidedPlane, mooncake_plane, nixl_plane
 from decode_service.regions.shm import ShmPlane
 from decode_service.regions.zmq import ZmqPlane
+from runtime.errors import StartError
+from runtime.planes import ONE_SIDED_PLANES, select_planes
 
 
 class StagingRegion:
@@ -18,7 +21,9 @@ class StagingRegion:
         self.size = config.ring_bytes
         self.ring: RingMemory
         self._planes: dict[str, Plane] = {}
-        if "shm" in config.planes:
+        self._one_sided: list[OneSidedPlane] = []
+        self._order = select_planes(config.planes).planes
+        if "shm" in self._order:
             shared = SharedRing(config.shm_dir, segment_name(config.decode_id, self.epoch), self.size)
             self.ring = shared
             self._planes["shm"] = ShmPlane(shared)
@@ -26,7 +31,11 @@ class StagingRegion:
             self.ring = AnonymousRing(self.size)
         if data is not None:
             self._planes["zmq"] = data
-        self._order = config.planes
+        try:
+            self._register(config)
+        except StartError:
+            self.close()
+            raise
 
     def plane(self, name: str) -> Plane:
         """The plane of that name; ``KeyError`` if this rank does not offer it."""
@@ -37,8 +46,22 @@ class StagingRegion:
         return tuple(self._offer(self._planes[name]) for name in self._order)
 
     def close(self) -> None:
-        """Remove the memory."""
+        """End what receives for this ring, then remove its memory."""
+        for plane in self._one_sided:
+            plane.close()
         self.ring.close()
+
+    def _register(self, config: DecodeServiceConfig) -> None:
+        """Register the ring with the engines of the one-sided planes, once for its life."""
+        for name in ONE_SIDED_PLANES:
+            if name not in self._order:
+                continue
+            if name == "nixl":
+                plane = nixl_plane(self.ring.buffer, f"{config.decode_id}.{self.epoch:016x}")
+            else:
+                plane = mooncake_plane(self.ring.buffer, config.data_host or config.host)
+            self._one_sided.append(plane)
+            self._planes[name] = plane
 
     def _offer(self, plane: Plane) -> PlaneOffer:
         return PlaneOffer(
@@ -47,4 +70,5 @@ class StagingRegion:
             two_sided=plane.two_sided,
             same_host=plane.name == "shm",
             piece_bytes=plane.piece_bytes if isinstance(plane, ZmqPlane) else 0,
+            reaches_retired=isinstance(plane, OneSidedPlane),
         )

@@ -20,6 +20,7 @@ from decode_service.regions.memory import sweep_segments
 from decode_service.regions.zmq import ZmqPlane
 from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, default_handler, default_scatter
 from protocol.identifiers import make_incarnation
+from runtime import nixl_engine
 from runtime.commands import InProcessCalls
 from runtime.endpoint import Context, RouterEndpoint, leave_open, open_context
 from runtime.engine_endpoint import EngineEndpoint
@@ -30,6 +31,7 @@ from runtime.logs import logger
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
 from runtime.open_files import require_open_files
+from runtime.planes import select_planes
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ServerSecurity
 from runtime.shutdown import Shutdown
@@ -138,6 +140,7 @@ class DecodeStagingServer:
         for name in sweep_segments(config.shm_dir, config.decode_id):
             self._log.warning("stale_segment_removed", segment=name, shm_dir=str(config.shm_dir))
         around = self._surroundings(security)
+        self._prepare_planes()
         for number in config.ranks:
             rank = self._open_rank(number, context, around)
             self._ranks[number] = rank
@@ -163,6 +166,14 @@ class DecodeStagingServer:
         self._security = security
         return security
 
+    def _prepare_planes(self) -> None:
+        """Say which planes are left out and why, and set what the engines of others read from the environment."""
+        selection = select_planes(self.config.planes)
+        for plane, reason in selection.left_out.items():
+            self._log.info("plane_left_out", plane=plane, reason=reason)
+        if "nixl" in selection.planes:
+            nixl_engine.prepare_environment(self.config.nixl_devices)
+
     def _surroundings(self, security: ServerSecurity | None) -> Surroundings:
         config = self.config
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
@@ -178,7 +189,7 @@ class DecodeStagingServer:
             control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}", protect=protect)
             undo.callback(control.close)
             data = None
-            if "zmq" in config.planes:
+            if "zmq" in select_planes(config.planes).planes:
                 address = f"tcp://{config.host}:{config.data_port(number)}"
                 data = ZmqPlane(context, address, config.piece_bytes, config.data_host, protect)
                 undo.callback(data.close)

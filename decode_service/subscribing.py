@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from decode_service.closing import Closing
 from decode_service.handler_settings import PlaneOffer
+from decode_service.negotiating import choose_plane
 from decode_service.outputs import Send
 from decode_service.sessions import Session
 from decode_service.state import DecodeState, TimerKey, TimerKind
@@ -43,7 +44,7 @@ class Subscribing:
             if current is not None and self._answer_current(current, route, message):
                 return
             refusal = self._obstacle(message)
-        plane = self._choose_plane(message)
+        plane = choose_plane(self.state.settings, message)
         if refusal is None and plane is not None:
             self._open(route, message, plane)
             return
@@ -152,12 +153,6 @@ class Subscribing:
             if rows:
                 text = f"it differs from {other.request.prefill_id!r} of the same group (second column)"
                 return Refused(message.attempt, RefusedCode.LAYOUT, text, rows)
-        return None
-
-    def _choose_plane(self, message: Subscribe) -> PlaneOffer | None:
-        for offer in self.state.settings.planes:
-            if offer.name in message.planes and (not offer.same_host or message.host_id == self.state.settings.host_id):
-                return offer
         return None
 
     def _no_plane(self, message: Subscribe) -> Refused:

@@ -31,6 +31,7 @@ from lab.simulate import simulate
 from lab.soak.command import soak
 from lab.size import size
 from lab.trace import TraceError
+from runtime.planes import PLANES
 from runtime.pool_layout import PoolError
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def main() -> None:
 @click.option("--prefill-tp", type=click.IntRange(1, 256), default=4, help="Prefill ranks.")
 @click.option("--prefill-dp", type=click.IntRange(1, 256), default=1, help="Groups (DP attention) that they form.")
 @click.option("--decode-tp", type=click.IntRange(1, 256), default=8, help="Decode ranks.")
-@click.option("--plane", type=click.Choice(["shm", "zmq"]), default="shm", help="Data plane.")
+@click.option("--plane", type=click.Choice(PLANES), default="shm", help="Data plane.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="tiny", help="KV layout of which model.")
 @click.option("--trace", type=click.Path(path_type=Path), help="Play this trace (JSON lines: timestamp, input_length).")
 @click.option("--scale", type=click.IntRange(min=1), default=1, help="Divide the trace's lengths by this.")
@@ -83,7 +84,7 @@ def demo(*, as_json: bool, **options: object) -> None:
 @click.option("--prefill-tp", type=click.IntRange(1, 256), default=4, help="Prefill ranks.")
 @click.option("--prefill-dp", type=click.IntRange(1, 256), default=2, help="Groups, each a process, that they form.")
 @click.option("--decode-tp", type=click.IntRange(1, 256), default=8, help="Decode ranks, in one process.")
-@click.option("--plane", type=click.Choice(["shm", "zmq"]), default="shm", help="Data plane.")
+@click.option("--plane", type=click.Choice(PLANES), default="shm", help="Data plane.")
 @click.option("--chunk-tokens", type=click.IntRange(1, 1 << 20), default=64, help="Tokens of a chunk.")
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=4, help="Prompts in flight.")
 @click.option("--seed", type=int, default=0, help="Of the prompts.")

@@ -16,6 +16,7 @@ from prefill_service.commands import PrefillCommands
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.engine import EmbeddedPrefillEngine
 from prefill_service.handler import PrefillStagingHandler
+from prefill_service.plane_access import open_access
 from prefill_service.rank import PrefillRank
 from prefill_service.surroundings import MakeHandler, Surroundings
 from protocol.identifiers import make_incarnation
@@ -128,7 +129,8 @@ class PrefillStagingClient:
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         shared = (config, context, self._loop, self._workers, incarnation, host_id)
         connections = self._open_connections()
-        around = Surroundings(*shared, self._make_handler, self._room_ended, connections)
+        access = open_access(config, incarnation, undo)
+        around = Surroundings(*shared, self._make_handler, self._room_ended, connections, access)
         for number in config.ranks:
             rank = PrefillRank(number, around)
             self._ranks[number] = rank

@@ -9,6 +9,7 @@ from runtime.addresses import is_loopback_endpoint
 from runtime.key_files import read_key_pair
 from runtime.known_servers import load_known_servers
 from runtime.logs import LEVELS
+from runtime.planes import AUTO, PLANE_CHOICES, plane_problems
 from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, engine_socket
 from runtime.security import key_file_problem
 from runtime.setting_kinds import (
@@ -27,7 +28,6 @@ from runtime.setting_kinds import (
 )
 from runtime.settings import Problem, Settings, duration, setting
 
-PLANES = ("shm", "zmq")
 _RETRIES = ("request_retry_s", "ready_retry_s", "abort_retry_s", "subscribe_retry_s")
 
 
@@ -55,10 +55,13 @@ class PrefillServiceConfig(Settings):
     insecure: bool = setting(False, kind=SWITCH, help="Allow decode ranks beyond loopback without keys.")
 
     chunk_tokens: int = setting(1024, kind=INTEGER, minimum=1, maximum=MAX_CHUNK_TOKENS, help="Chunk grid, as on the decodes.")
-    planes: tuple[str, ...] = setting(PLANES, kind=NAMES, choices=PLANES, help="Data planes to offer.")
+    planes: tuple[str, ...] = setting(
+        (AUTO,), kind=NAMES, choices=PLANE_CHOICES, aliases=("--plane",), help="Data planes to offer; a named one must work."
+    )
+    nixl_devices: str = setting("", kind=TEXT, help="Network devices of the nixl plane (UCX_NET_DEVICES); empty: loopback.")
     checksums: bool = setting(True, kind=SWITCH, help="Send the xxh3 checksum of every slice.")
     send_buffer_bytes: int = setting(
-        256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Memory for slices on their way on the zmq plane."
+        256 << 20, kind=SIZE, minimum=1, maximum=1 << 46, help="Memory for slices on their way, of every plane but shm."
     )
     shm_dir: Path = setting(Path("/dev/shm"), kind=PATH, help="Directory in memory where staging segments lie.")  # noqa: S108
     runtime_dir: Path = setting(kind=PATH, default_factory=default_runtime_dir, help="Directory for the engine's unix socket.")
@@ -73,6 +76,7 @@ class PrefillServiceConfig(Settings):
     subscribe_retry_s: float = duration(0.2, help="First wait before a SUBSCRIBE is repeated.")
     retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
     write_retry_s: float = duration(0.05, help="Wait before a failed write is tried again.")
+    transfer_timeout_s: float = duration(12.0, help="A write that makes no progress for this long has failed.")
     stop_wait_s: float = duration(30.0, help="How long a new subscription waits for writes of the old session.")
     stall_warn_s: float = duration(1.0, help="How long a chunk waits before the log says so.")
     room_deadline_s: float = duration(300.0, help="How long a room may go without progress before it fails here.")
@@ -106,6 +110,7 @@ class PrefillServiceConfig(Settings):
 
     def rule_problems(self) -> Iterator[Problem]:
         """Problems between settings."""
+        yield from plane_problems(self.planes)
         for name in _RETRIES:
             if (first := getattr(self, name)) > self.retry_limit_s:
                 found = f"{first:g} s and {self.retry_limit_s:g} s"

@@ -6,7 +6,7 @@
    it gave there. A write that does not end within ``stop_wait_s`` is not waited for any more, and a one-sided write that failed
    may land later: then D hears only that the session is ``lost``.
 3. ``UNSUBSCRIBE`` is the same proof where no subscription follows, so it too waits for the last write, and is never said of a
-   session with such a failed write. For D it is also the end of this life's rooms, unless it names a session that D has replaced.
+   session with such a failed write. For D it is also the end of this life's rooms, unless D has replaced the session it names.
 """
 
 from dataclasses import dataclass

@@ -9,6 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from prefill_service.chunk_times import ChunkKey, ChunkTimes
 from prefill_service.handler import PrefillStagingHandler
+from prefill_service.openings import Opened, Openings
 from prefill_service.outputs import (
     Channel,
     ClosePlane,
@@ -24,13 +25,15 @@ from prefill_service.outputs import (
 from prefill_service.peer_link import PeerLink
 from prefill_service.session_plane import SessionPlane, WriteEnd
 from prefill_service.surroundings import Surroundings
+from prefill_service.writers.arena import Arena
 from prefill_service.writers.base import PlaneOpenError, RegionWriter
 from prefill_service.writers.buffers import SendBuffers
+from prefill_service.writers.one_sided import open_one_sided, register
 from prefill_service.writers.shm import ShmWriter
 from prefill_service.writers.zmq import ZmqWriter
 from protocol.codec import encode
 from protocol.errors import LayoutError, RemoteProtocolError
-from protocol.layout import writer_slice
+from protocol.layout import WriterSlice, writer_slice
 from protocol.messages import (
     ChunkDone,
     DoneStatus,
@@ -78,6 +81,9 @@ class Performing:
         self._links: dict[str, PeerLink] = {}
         self._planes: dict[tuple[str, str], SessionPlane] = {}
         self._buffers = SendBuffers(max(1, around.config.send_buffer_bytes // len(around.config.ranks)))
+        self._openings = Openings(around.loop, self._plane_settled)
+        self._arena: Arena | None = None
+        """Memory that the one-sided planes send from; made with the first of them."""
         self._pending: deque[Output] = deque()
         self._busy = False
 
@@ -96,6 +102,7 @@ class Performing:
     def next_deadline(self) -> float | None:
         """When an open plane wants to be called, or a chunk will have waited long enough for the log to say so."""
         deadlines = [plane.next_deadline() for plane in self._planes.values()]
+        deadlines.append(self._openings.next_deadline())
         oldest = self._times.oldest()
         if oldest is not None:
             deadlines.append(max(oldest[1].asked + self._around.config.stall_warn_s, self._quiet_until))
@@ -103,6 +110,7 @@ class Performing:
 
     def tick(self, now: float) -> None:
         """Let the open planes do what is due, and name the chunk that waits longest."""
+        self._openings.tick(now)
         for plane in tuple(self._planes.values()):
             plane.tick(now)
         oldest, stall_warn_s = self._times.oldest(), self._around.config.stall_warn_s
@@ -119,6 +127,7 @@ class Performing:
 
     def close(self, linger_ms: int) -> None:
         """Close every plane and connection."""
+        self._openings.close()
         for plane in self._planes.values():
             plane.close()
         for link in self._links.values():
@@ -212,7 +221,8 @@ class Performing:
                     self._log.debug("chunk_completed", peer=peer, room=message.room, chunk=message.chunk, **line)
             case Subscribed():
                 detail = {"decode_id": message.decode_id, "decode_rank": message.decode_rank, "plane": message.plane}
-                self._log.info("subscribe_answered", peer=peer, session=message.session, **detail)
+                not_taken = self._not_taken(peer, message.plane)
+                self._log.info("subscribe_answered", peer=peer, session=message.session, **detail, not_taken=not_taken)
             case Refused():
                 if self._limit.admit(("refused", peer, message.code), now) is not None:
                     diff = [f"{row.field}: prefill {row.prefill}, decode {row.decode}" for row in message.diff]
@@ -220,26 +230,72 @@ class Performing:
             case _:
                 pass
 
+    def _not_taken(self, peer: str, taken: str) -> dict[str, str]:
+        """Why each other plane is not used with this peer, as far as this side knows."""
+        selection, known = self._around.access.selection, self._handler.state.peers.get(peer)
+        failed = {} if known is None else known.failed_planes
+        offered = f"offered; the decode rank took {taken}"
+        reasons = {plane: failed.get(plane, offered) for plane in selection.planes if plane != taken}
+        return {**selection.left_out, **reasons}
+
     # ---- planes and writes ----------------------------------------------------------------------------------------------
 
     def _open_plane(self, order: OpenPlane, now: float) -> tuple[Output, ...]:
         try:
             layout = writer_slice(self._handler.settings.layout, order.layout)
+            if order.plane in self._around.access.initiators:
+                self._openings.start(order, partial(self._open_one_sided, order, self._arena_for(layout)))
+                return ()
             writer = self._open_writer(order)
         except (PlaneOpenError, LayoutError) as error:
-            self._log.warning("plane_open_failed", peer=order.peer, plane=order.plane, reason=str(error))
-            return self._handler.plane_failed(order.peer, order.session, str(error)[:200], now)
-        around = self._around
+            return self._plane_failed(order, error, now)
+        return self._plane_opened(order, layout, writer, now)
+
+    def _plane_settled(self, order: OpenPlane, opened: Opened) -> None:
+        """What became of a plane that took its time."""
+        now = self._around.loop.clock()
+        if isinstance(opened, PlaneOpenError):
+            self.perform(self._plane_failed(order, opened, now), now)
+        else:
+            layout = writer_slice(self._handler.settings.layout, order.layout)
+            self.perform(self._plane_opened(order, layout, opened, now), now)
+
+    def _plane_failed(self, order: OpenPlane, error: Exception, now: float) -> tuple[Output, ...]:
+        self._log.warning("plane_open_failed", peer=order.peer, plane=order.plane, reason=str(error))
+        return self._handler.plane_failed(order.peer, order.session, str(error)[:200], now)
+
+    def _plane_opened(self, order: OpenPlane, layout: WriterSlice, writer: RegionWriter, now: float) -> tuple[Output, ...]:
+        around, config = self._around, self._around.config
         self._planes[order.peer, order.session] = SessionPlane(
-            writer, layout, self._pool, around.loop, around.workers, self._write_ended, checksums=around.config.checksums
+            writer,
+            layout,
+            self._pool,
+            around.loop,
+            around.workers,
+            self._write_ended,
+            checksums=config.checksums,
+            stall_s=config.transfer_timeout_s,
         )
         self._log.info("plane_opened", peer=order.peer, session=order.session, plane=order.plane)
         return self._handler.plane_opened(order.peer, order.session, now)
 
+    def _arena_for(self, layout: WriterSlice) -> Arena:
+        config, access = self._around.config, self._around.access
+        if self._arena is None:
+            arena = Arena(max(1, config.send_buffer_bytes // len(config.ranks)))
+            for initiator in access.initiators.values():
+                register(initiator, arena)
+            self._arena = arena
+        self._arena.check(layout.token_bytes * config.chunk_tokens)
+        return self._arena
+
+    def _open_one_sided(self, order: OpenPlane, arena: Arena) -> RegionWriter:
+        return open_one_sided(order, self._around.access.initiators[order.plane], arena)
+
     def _open_writer(self, order: OpenPlane) -> RegionWriter:
-        config = self._around.config
-        if order.plane not in config.planes:
-            raise PlaneOpenError(f"plane: expected one of {', '.join(config.planes)}, got {order.plane!r}")
+        config, planes = self._around.config, self._around.access.selection.planes
+        if order.plane not in planes:
+            raise PlaneOpenError(f"plane: expected one of {', '.join(planes)}, got {order.plane!r}")
         if order.plane == "shm":
             return ShmWriter(config.shm_dir, order.region, order.session, order.ring_size)
         host = urlsplit(order.peer).netloc.rpartition(":")[0]

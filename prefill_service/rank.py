@@ -107,8 +107,9 @@ class PrefillRank:
         """Let the machine and the planes do what is due."""
         handler, _ = self.serving()
         assert self.performing is not None
-        self.performing.tick(now)
+        # The machine first: what a plane reports is told to it with the time of that moment, which is later.
         self.perform_with(handler.tick(now), now)
+        self.performing.tick(now)
 
     def flush(self, now: float) -> None:
         """Nothing is owed: this side repeats by its machine's own timers."""

@@ -57,6 +57,7 @@ class SessionPlane:
         ended: Callable[[WriteEnd], None],
         *,
         checksums: bool,
+        stall_s: float = STALL_S,
     ) -> None:
         self.writer = writer
         self._layout = layout
@@ -65,6 +66,7 @@ class SessionPlane:
         self._workers = workers
         self._ended = ended
         self._checksums = checksums
+        self._stall_s = stall_s
         self._waiting: deque[WriteChunk] = deque()
         self._committed: dict[int, tuple[WriteChunk, int | None]] = {}
         self._progress_at = 0.0
@@ -90,16 +92,21 @@ class SessionPlane:
 
     def next_deadline(self) -> float | None:
         """When ``tick`` has something to do."""
-        if self._waiting:
-            return self._loop.clock() + MEMORY_RETRY_S
-        return self._progress_at + STALL_S if self._committed else None
+        waits = [MEMORY_RETRY_S] if self._waiting else []
+        if self._committed and self.writer.poll_s is not None:
+            waits.append(self.writer.poll_s)
+        if waits:
+            return self._loop.clock() + min(waits)
+        return self._progress_at + self._stall_s if self._committed else None
 
     def tick(self, now: float) -> None:
-        """Look for memory again, and give up writes that do not move."""
+        """Look for memory again, ask after writes that do not speak up, and give up those that do not move."""
         self.pump()
-        if self._committed and now >= self._progress_at + STALL_S:
+        if self._committed and self.writer.poll_s is not None:
+            self._progress()
+        if self._committed and now >= self._progress_at + self._stall_s:
             for write, _ in tuple(self._committed.values()):
-                self._fail(write, f"the connection took no byte for {STALL_S:g} s")
+                self._fail(write, f"the connection took no byte for {self._stall_s:g} s")
 
     def close(self) -> None:
         """Close the plane. No write of the session runs, or the process is about to end."""
@@ -130,6 +137,8 @@ class SessionPlane:
         for write_id in finished:
             write, checksum = self._committed.pop(write_id)
             self._finish(write, checksum)
+        for failure in self.writer.take_failures():
+            self._fail(self._committed[failure.write_id][0], failure.reason)
 
     def _watch(self) -> None:
         if self.writer.socket is None or self._closed:
@@ -159,4 +168,6 @@ def _fill(writer: RegionWriter, pool: KvPool, layout: WriterSlice, write: WriteC
     """Gather one slice into its place. In a worker."""
     block = writer.acquire(write)
     gather(pool, layout, write.source, write.token_start, write.num_tokens, block)
-    return Filled(block, xxhash.xxh3_64_intdigest(block) if checksums else None)
+    checksum = xxhash.xxh3_64_intdigest(block) if checksums else None
+    writer.launch(write)
+    return Filled(block, checksum)

@@ -134,7 +134,7 @@ class Peer:
     lost: str | None = None
     """The lost session in which writes may still land; said to D until it grants a new one."""
     unproven: dict[tuple[str, str], dict[int, WriteFailed]] = field(default_factory=dict)
-    """Failed one-sided writes by session and room, then by grant: their bytes may still land, so nothing about them is proof."""
+    """Failed one-sided writes by session and room, then by grant: their bytes may still land, so no word of ours is proof."""
     decode_incarnation: int | None = None
     failed_planes: dict[str, str] = field(default_factory=dict)
     """Planes that did not open, and why; not offered."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
+from prefill_service.plane_access import PlaneAccess
 from protocol.layout import RankLayout
 from runtime.connections import Connections
 from runtime.endpoint import Context
@@ -44,6 +45,7 @@ class Surroundings:
     make_handler: MakeHandler
     room_ended: Callable[[RoomOutcome], None]
     connections: Connections
+    access: PlaneAccess
 
     def settings(self, identity: Identity, layout: RankLayout, page_size: int) -> PrefillHandlerSettings:
         """What a rank's machine is told at its birth."""
@@ -55,7 +57,7 @@ class Surroundings:
             layout=layout,
             page_size=page_size,
             chunk_tokens=config.chunk_tokens,
-            planes=config.planes,
+            planes=self.access.selection.planes,
             host_id=self.host_id,
             features=("xxh3",) if config.checksums else (),
             subscribe_retry_s=config.subscribe_retry_s,

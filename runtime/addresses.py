@@ -14,3 +14,11 @@ def is_loopback(host: str) -> bool:
 def is_loopback_endpoint(endpoint: str) -> bool:
     """Whether ``tcp://host:port`` stays on this machine."""
     return is_loopback(endpoint.removeprefix("tcp://").rpartition(":")[0])
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether ``host`` stands for every address of this machine, and so is none that others could use."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return host in {"", "*"}

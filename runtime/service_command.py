@@ -93,7 +93,8 @@ def _option(declaration: Declaration, settings: type[Settings]) -> click.Option:
     if not declaration.kind.metavar:
         names = [f"{declaration.flag}/--no-{declaration.flag[2:]}", declaration.name]
         return click.Option(names, default=None, help=text)
-    return click.Option([declaration.flag, declaration.name], default=None, metavar=declaration.kind.metavar, help=text)
+    names = [declaration.flag, *declaration.aliases, declaration.name]
+    return click.Option(names, default=None, metavar=declaration.kind.metavar, help=text)
 
 
 def _load_or_exit(settings: type[S], config: Path | None, flags: Mapping[str, object]) -> Loaded[S]:

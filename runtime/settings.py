@@ -58,6 +58,8 @@ class Declaration:
     minimum: float | None
     maximum: float | None
     choices: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+    """Other flags that mean the same."""
 
     @property
     def flag(self) -> str:
@@ -110,11 +112,12 @@ def setting(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
     default_factory: Callable[[], T] | None = None,
 ) -> T:
     """Declare a field of a ``Settings`` dataclass. ``default_factory`` is for a default that depends on the machine."""
     # The field's name is not known here; ``declarations`` fills it in.
-    metadata = {_KEY: Declaration("", help, kind, unit, minimum, maximum, choices)}
+    metadata = {_KEY: Declaration("", help, kind, unit, minimum, maximum, choices, aliases)}
     if default_factory is not None:
         return dataclasses.field(default_factory=default_factory, metadata=metadata)
     return dataclasses.field(default=cast("T", default), metadata=metadata)

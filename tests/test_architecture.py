@@ -26,7 +26,7 @@ SHELLS = {
     ),
     "prefill_service": (
         *("client", "rank", "performing", "commands", "engine", "config", "__main__"),
-        *("surroundings", "peer_link", "session_plane", "writers", "gather"),
+        *("surroundings", "peer_link", "session_plane", "openings", "plane_access", "writers", "gather"),
     ),
 }
 """First parts of the module names that may touch the outside world."""

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from prefill_service.outputs import WriteChunk
-from prefill_service.writers.base import PlaneOpenError
+from prefill_service.writers.base import PlaneOpenError, WriteFailure
 from protocol.identifiers import is_name
 from protocol.messages import Descriptor
 from runtime.locks import FileLock, is_path_of
@@ -24,6 +24,7 @@ class ShmWriter:
     name = "shm"
     socket = None
     unfinished = False
+    poll_s = None
     handed_over = 0
 
     def __init__(self, directory: Path, region: Descriptor, session: str, ring_size: int) -> None:
@@ -49,12 +50,19 @@ class ShmWriter:
         """The slice's own bytes of the ring. Any thread."""
         return self._ring[write.offset : write.offset + write.num_bytes]
 
+    def launch(self, write: WriteChunk) -> None:
+        """Nothing is left to be moved."""
+
     def commit(self, write: WriteChunk, filled: memoryview) -> bool:  # noqa: ARG002 - the plane's interface
         """True: the decode rank maps the same memory."""
         return True
 
     def progress(self) -> tuple[int, ...]:
         """Nothing is ever unfinished."""
+        return ()
+
+    def take_failures(self) -> tuple[WriteFailure, ...]:
+        """None: there is nothing that could fail."""
         return ()
 
     def send(self, frames: list[bytes]) -> bool:  # noqa: ARG002 - the plane's interface

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from prefill_service.outputs import WriteChunk
-from prefill_service.writers.base import PlaneOpenError
+from prefill_service.writers.base import PlaneOpenError, WriteFailure
 from prefill_service.writers.buffers import SendBuffers
 from protocol.codec import encode_data
 from protocol.limits import MAX_DATA_PIECE_BYTES
@@ -56,6 +56,7 @@ class ZmqWriter:
     """One session's connection to one decode rank's data socket."""
 
     name = "zmq"
+    poll_s = None
 
     def __init__(
         self,
@@ -94,6 +95,9 @@ class ZmqWriter:
         self._held[write.write_id] = _Held(buffer)
         return buffer
 
+    def launch(self, write: WriteChunk) -> None:
+        """Nothing: sockets belong to the loop's thread."""
+
     def commit(self, write: WriteChunk, filled: memoryview) -> bool:
         """Queue the slice behind the earlier ones. False: ``progress`` says when its last piece has been handed over."""
         self._outgoing.append(_Outgoing(write, filled))
@@ -110,6 +114,10 @@ class ZmqWriter:
                 self._outgoing.popleft()
                 finished.append(outgoing.write.write_id)
         return tuple(finished)
+
+    def take_failures(self) -> tuple[WriteFailure, ...]:
+        """None: a broken connection is made again by itself, and what it lost is rejected by the other side."""
+        return ()
 
     def send(self, frames: list[bytes]) -> bool:
         """Send a message behind everything that was handed over so far. False if too many wait already: it is dropped."""

@@ -29,7 +29,7 @@ def test_defaults_are_the_documented_ones() -> None:
     assert (config.quarantine_s, config.max_retired_regions) == (30.0, 2)
     assert (config.max_chunks_in_flight, config.max_rewrites, config.max_sessions) == (64, 3, 4096)
     assert config.checksums
-    assert config.planes == ("shm", "zmq")
+    assert config.planes == ("auto",)
 
 
 def test_engine_socket_carries_the_id() -> None:

@@ -9,6 +9,7 @@ import pytest
 from lab.ports import free_port_base
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.peer_link import PeerLink
+from prefill_service.plane_access import PlaneAccess
 from prefill_service.surroundings import Surroundings
 from protocol.codec import decode_to_decode, encode
 from protocol.errors import RemoteProtocolError
@@ -17,6 +18,7 @@ from protocol.watermark import START
 from runtime.connections import Connections
 from runtime.endpoint import RouterEndpoint, SendOutcome, open_context
 from runtime.loop import EventLoop
+from runtime.planes import select_planes
 from runtime.workers import WorkerPool
 from tests.unit.embedded import WAIT_S, decode_config, prefill_config, subscribe
 
@@ -31,7 +33,8 @@ class Bench:
         self._workers = WorkerPool(self.loop, 1, "worker")
         connections = Connections(self.loop, None, insecure=False)
         shared = (prefill_config(folder), self.context, self.loop, self._workers, 1, "h")
-        around = Surroundings(*shared, PrefillStagingHandler, lambda _: None, connections)
+        access = PlaneAccess(select_planes(("zmq",)))
+        around = Surroundings(*shared, PrefillStagingHandler, lambda _: None, connections, access)
         self.heard: list[tuple[str, ToPrefill]] = []
         self.refused: list[tuple[str, RemoteProtocolError]] = []
         self.peer = f"tcp://127.0.0.1:{free_port_base(1)}"

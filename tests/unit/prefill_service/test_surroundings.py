@@ -5,10 +5,12 @@ from pathlib import Path
 
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
+from prefill_service.plane_access import PlaneAccess
 from prefill_service.surroundings import Identity, Surroundings
 from runtime.connections import Connections
 from runtime.endpoint import open_context
 from runtime.loop import EventLoop
+from runtime.planes import select_planes
 from runtime.workers import WorkerPool
 from tests.unit.embedded import LAYOUT, prefill_config
 
@@ -20,13 +22,15 @@ def test_every_shared_setting_reaches_the_machine(tmp_path: Path) -> None:
     loop, context = EventLoop(), open_context(1, 16)
     workers = WorkerPool(loop, 1, "worker")
     connections = Connections(loop, None, insecure=False)
-    around = Surroundings(config, context, loop, workers, 5, "host", PrefillStagingHandler, lambda _: None, connections)
+    access = PlaneAccess(select_planes(("zmq", "shm")))
+    shared = (config, context, loop, workers, 5, "host")
+    around = Surroundings(*shared, PrefillStagingHandler, lambda _: None, connections, access)
     settings = around.settings(Identity("p-3", "g"), LAYOUT, 16)
-    shared = {field.name for field in fields(PrefillHandlerSettings)} & {field.name for field in fields(config)}
-    for name in shared - {"prefill_id", "group", "host_id"}:
+    named = {field.name for field in fields(PrefillHandlerSettings)} & {field.name for field in fields(config)}
+    for name in named - {"prefill_id", "group", "host_id", "planes"}:
         assert getattr(settings, name) == getattr(config, name)
     assert (settings.prefill_id, settings.group, settings.page_size, settings.incarnation) == ("p-3", "g", 16, 5)
-    assert settings.features == ()
+    assert (settings.features, settings.planes) == ((), ("zmq", "shm"))
     workers.close()
     loop.close()
     context.term()
