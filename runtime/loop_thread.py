@@ -11,11 +11,17 @@ CRASHED = 1
 
 
 class LoopThread:
-    """Runs ``loop`` until it stops or breaks, then ``clean_up`` on the same thread, whichever it was."""
+    """Runs ``loop`` until it stops or breaks, then ``clean_up`` on the same thread, whichever it was.
 
-    def __init__(self, loop: EventLoop, name: str, clean_up: Callable[[], None]) -> None:
+    If it breaks, ``on_crash`` comes first, while everything still stands as it did.
+    """
+
+    def __init__(
+        self, loop: EventLoop, name: str, clean_up: Callable[[], None], on_crash: Callable[[], object] = lambda: None
+    ) -> None:
         self._loop = loop
         self._clean_up = clean_up
+        self._on_crash = on_crash
         self._exit_code = STOPPED
         # Not a daemon thread: the interpreter waits for it, so that shared memory is removed and peers are told.
         self._thread = threading.Thread(target=self._run, name=name)
@@ -40,5 +46,6 @@ class LoopThread:
         except Exception:  # noqa: BLE001 - the one place where a fault of ours ends the daemon, after it was logged
             self._exit_code = CRASHED
             logger().exception("loop_crashed")
+            self._on_crash()
         finally:
             self._clean_up()

@@ -28,11 +28,13 @@ def test_a_fault_is_logged_and_is_1() -> None:
     """What a callback raises ends the loop, is written to the log with its trace, and still cleans up."""
     loop = EventLoop()
     cleaned: list[bool] = []
-    thread = LoopThread(loop, "test-loop", lambda: cleaned.append(True))
+    crashed: list[int] = []
+    thread = LoopThread(loop, "test-loop", lambda: cleaned.append(True), lambda: crashed.append(len(cleaned)))
     loop.call_soon_threadsafe(break_down)
     with structlog.testing.capture_logs() as lines:
         thread.start()
         assert thread.join() == CRASHED
     assert cleaned == [True]
+    assert crashed == [0], "the crash is looked at before anything is cleaned up"
     assert [line["event"] for line in lines] == ["loop_crashed"]
     loop.close()
