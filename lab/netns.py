@@ -26,8 +26,8 @@ class LinkedNamespaces:
             raise Unavailable("network namespaces need the command ip: install the package iproute2")
         if os.geteuid() != 0:
             raise Unavailable("network namespaces need root: run this scenario as root, or in a container with --privileged")
-        self._sweep()
         try:
+            self._sweep()
             self._join()
         except subprocess.CalledProcessError as error:
             self.remove()

@@ -113,6 +113,8 @@ class MessageProxy:
     async def _forward(self, part: Part, writer: asyncio.StreamWriter) -> bool:
         """Pass one part on, or do to it what the weather wants; false to cut the connection."""
         await self._open.wait()
+        if writer.is_closing():
+            return False
         weather = self.weather
         if part.kind is not Kind.MESSAGE or weather == FAIR:
             self.befallen["passed"] += part.kind is Kind.MESSAGE
@@ -124,6 +126,8 @@ class MessageProxy:
             await asyncio.sleep(weather.delay_s)
         if self._strikes(weather.drop, "dropped"):
             return True
+        if writer.is_closing():
+            return False
         self.befallen["passed"] += 1
         writer.write(part.data * (1 + self._strikes(weather.duplicate, "duplicated")))
         return True

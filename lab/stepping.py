@@ -45,6 +45,11 @@ class SteppedGather:
         out[half:] = slice_bytes[half:]
         os.write(self._notes, DONE.encode())
 
+    def close(self) -> None:
+        """Close both pipes; a daemon leaves that to its end."""
+        os.close(self._notes)
+        os.close(self._go)
+
 
 class CopySteps:
     """The laboratory's end. Make it before the daemon starts; close it after the daemon has ended."""
