@@ -7,6 +7,7 @@ from pathlib import Path
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
 from runtime.addresses import is_loopback, is_wildcard
 from runtime.allow_list import load_allow_list
+from runtime.flight_recorder import FlightLimits
 from runtime.key_files import read_key_pair
 from runtime.logs import LEVELS
 from runtime.planes import AUTO, PLANE_CHOICES, plane_problems
@@ -53,6 +54,14 @@ class DecodeServiceConfig(Settings):
     host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
     worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and verify.")
     log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+    recorder_bytes: int = setting(
+        32 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
+    )
+    recorder_entries: int = setting(
+        65_536, kind=INTEGER, minimum=2, maximum=1 << 30, help="Entries of the flight recorder, all ranks together."
+    )
+    recorder_dumps: int = setting(8, kind=INTEGER, minimum=1, maximum=10_000, help="Dumps of the flight recorder to keep.")
+    recorder_stall_s: float = duration(5.0, help="How long a chunk stands still before the flight recorder is dumped.")
 
     heartbeat_s: float = duration(1.0, help="How often a prefill says that it lives.")
     lease_s: float = duration(10.0, help="How long an answered heartbeat lets a prefill write.")
@@ -79,6 +88,11 @@ class DecodeServiceConfig(Settings):
     max_tombstones: int = setting(1_000_000, kind=INTEGER, minimum=1, maximum=1 << 26, help="Closed rooms one rank remembers.")
     max_parked_per_session: int = setting(1024, kind=INTEGER, minimum=1, maximum=1 << 20, help="Parked requests of a session.")
     max_engine_requests: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Engine requests in flight.")
+
+    @property
+    def flight_limits(self) -> FlightLimits:
+        """What the flight recorder may keep."""
+        return FlightLimits(self.recorder_bytes, self.recorder_entries, self.recorder_dumps, self.recorder_stall_s)
 
     @property
     def engine_socket(self) -> Path:

@@ -6,9 +6,7 @@ order. Everything here runs on the loop's thread, except the copies, which worke
 """
 
 from functools import partial
-from random import SystemRandom
 
-from decode_service.allocator import StagingAllocator
 from decode_service.guard import Arrival, Guard
 from decode_service.handler import DecodeStagingHandler
 from decode_service.outputs import Output, Send
@@ -230,7 +228,7 @@ class DecodeRank:
         around, region = self._around, self.region
         settings = around.settings(self.rank, region.epoch, pool.layout.rank, region.offers())
         self.pool = pool
-        self.handler = around.make_handler(settings, StagingAllocator(region.size), SystemRandom())
+        self.handler = around.machine(self.rank, settings, region.size)
         self._performing = Performing(self, self.handler, around, around.make_scatter(self.rank), self._log)
         self._loop.add_reader(self.control.socket, self.read_control)
         if self.data is not None:

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +26,7 @@ from runtime.commands import InProcessCalls
 from runtime.endpoint import Context, RouterEndpoint, leave_open, open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
+from runtime.flight_recorder import CRASH, SIGNAL, FlightRecorder
 from runtime.host import shared_memory_host_id
 from runtime.insecurity import InsecurityWarning
 from runtime.logs import logger
@@ -63,7 +65,9 @@ class DecodeStagingServer:
         self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
         self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.decode_id}-worker")
         self._shutdown = Shutdown(self._loop, self, config.drain_s)
-        self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up)
+        limits, folder = config.flight_limits, config.runtime_dir
+        self._flight = FlightRecorder(config.decode_id, folder, limits, len(config.ranks), self._loop.clock)
+        self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up, partial(self._flight.dump, CRASH))
         self._resources = ExitStack()
         self._security: ServerSecurity | None = None
 
@@ -93,6 +97,10 @@ class DecodeStagingServer:
         """Read the key and the allow-list again. Any thread, any number of times."""
         if self._security is not None:
             self._loop.call_soon_threadsafe(self._security.reload)
+
+    def dump_flight(self) -> None:
+        """Write down the latest of what entered the machines. Any thread, even while the loop hangs."""
+        self._flight.dump(SIGNAL)
 
     def join(self) -> int:
         """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
@@ -150,6 +158,7 @@ class DecodeStagingServer:
         self._loop.add_reader(endpoint.socket, endpoint.read)
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
+        self._loop.add_timed(self._flight)
 
     def _open_security(self, context: Context, undo: ExitStack) -> ServerSecurity | None:
         """Answer handshakes before the first socket is bound, or say that nobody does."""
@@ -179,7 +188,9 @@ class DecodeStagingServer:
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         make = (self._make_handler, self._make_scatter)
-        return Surroundings(config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security)
+        return Surroundings(
+            config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security, self._flight
+        )
 
     def _open_rank(self, number: int, context: Context, around: Surroundings) -> DecodeRank:
         config = self.config
@@ -208,3 +219,4 @@ class DecodeStagingServer:
         self._waiters.fail_all(EngineError("closed", "the daemon stopped before the room ended"))
         self._resources.close()
         self._calls.close()
+        self._flight.close()

@@ -1,17 +1,21 @@
 """What every rank of one decode daemon shares, and the parts of it that a laboratory may replace."""
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from decode_service.allocator import StagingAllocator
 from decode_service.config import DecodeServiceConfig
+from decode_service.explaining import waiting_chunks
 from decode_service.handler import DecodeStagingHandler
 from decode_service.handler_settings import DecodeHandlerSettings, PlaneOffer
 from decode_service.scatter import scatter
 from decode_service.scatter_job import Scatter
 from protocol.layout import RankLayout
+from runtime.flight_recorder import FlightRecorder
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
 from runtime.security import ServerSecurity
@@ -52,6 +56,17 @@ class Surroundings:
     make_scatter: MakeScatter
     room_ended: Callable[[RoomOutcome], None]
     security: ServerSecurity | None = None
+    flight: FlightRecorder | None = None
+
+    def machine(self, rank: int, settings: DecodeHandlerSettings, ring_bytes: int) -> DecodeStagingHandler:
+        """A rank's machine with an empty ring, recorded from its birth on."""
+        # Chance only spreads retries; with the seed a replay has the same.
+        seed = secrets.randbits(64)
+        handler = self.make_handler(settings, StagingAllocator(ring_bytes), Random(seed))  # noqa: S311
+        if self.flight is not None:
+            waiting = partial(_waiting_since, handler)
+            self.flight.watch(f"decode-{rank}", handler, settings, seed, waiting)
+        return handler
 
     def settings(self, rank: int, epoch: int, layout: RankLayout, offers: tuple[PlaneOffer, ...]) -> DecodeHandlerSettings:
         """What this rank's machine is told at its birth."""
@@ -85,3 +100,7 @@ class Surroundings:
             max_tombstones=config.max_tombstones,
             max_parked_per_session=config.max_parked_per_session,
         )
+
+
+def _waiting_since(handler: DecodeStagingHandler) -> Iterator[float]:
+    return (since for _, since in waiting_chunks(handler.state))

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -25,6 +26,7 @@ from runtime.connections import Connections
 from runtime.endpoint import open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
+from runtime.flight_recorder import CRASH, SIGNAL, FlightRecorder
 from runtime.host import shared_memory_host_id
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
@@ -52,7 +54,9 @@ class PrefillStagingClient:
         self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
         self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.prefill_id}-worker")
         self._shutdown = Shutdown(self._loop, self, config.drain_s)
-        self._thread = LoopThread(self._loop, f"{config.prefill_id}-loop", self._clean_up)
+        limits, folder = config.flight_limits, config.runtime_dir
+        self._flight = FlightRecorder(config.prefill_id, folder, limits, len(config.ranks), self._loop.clock)
+        self._thread = LoopThread(self._loop, f"{config.prefill_id}-loop", self._clean_up, partial(self._flight.dump, CRASH))
         self._resources = ExitStack()
         self._connections: Connections | None = None
 
@@ -81,6 +85,10 @@ class PrefillStagingClient:
         """Read the keys again. Any thread, any number of times."""
         if self._connections is not None:
             self._loop.call_soon_threadsafe(self._connections.reload)
+
+    def dump_flight(self) -> None:
+        """Write down the latest of what entered the machines. Any thread, even while the loop hangs."""
+        self._flight.dump(SIGNAL)
 
     def join(self) -> int:
         """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
@@ -130,7 +138,7 @@ class PrefillStagingClient:
         shared = (config, context, self._loop, self._workers, incarnation, host_id)
         connections = self._open_connections()
         access = open_access(config, incarnation, undo)
-        around = Surroundings(*shared, self._make_handler, self._room_ended, connections, access)
+        around = Surroundings(*shared, self._make_handler, self._room_ended, connections, access, self._flight)
         for number in config.ranks:
             rank = PrefillRank(number, around)
             self._ranks[number] = rank
@@ -140,6 +148,7 @@ class PrefillStagingClient:
         self._loop.add_reader(endpoint.socket, endpoint.read)
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
+        self._loop.add_timed(self._flight)
 
     def _open_connections(self) -> Connections:
         config, security = self.config, None
@@ -157,3 +166,4 @@ class PrefillStagingClient:
         self._waiters.fail_all(EngineError("closed", "the daemon stopped before the room ended"))
         self._resources.close()
         self._calls.close()
+        self._flight.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DURATION_S, MAX_RANKS
 from runtime.addresses import is_loopback_endpoint
+from runtime.flight_recorder import FlightLimits
 from runtime.key_files import read_key_pair
 from runtime.known_servers import load_known_servers
 from runtime.logs import LEVELS
@@ -68,6 +69,14 @@ class PrefillServiceConfig(Settings):
     host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
     worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and sum.")
     log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+    recorder_bytes: int = setting(
+        32 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
+    )
+    recorder_entries: int = setting(
+        65_536, kind=INTEGER, minimum=2, maximum=1 << 30, help="Entries of the flight recorder, all ranks together."
+    )
+    recorder_dumps: int = setting(8, kind=INTEGER, minimum=1, maximum=10_000, help="Dumps of the flight recorder to keep.")
+    recorder_stall_s: float = duration(5.0, help="How long a chunk stands still before the flight recorder is dumped.")
 
     probe_s: float = duration(0.05, help="How long a chunk waits for its watermark before it asks; then doubled.")
     request_retry_s: float = duration(0.2, help="First wait before a STAGING_REQ is repeated.")
@@ -93,6 +102,11 @@ class PrefillServiceConfig(Settings):
         3, kind=INTEGER, minimum=1, maximum=1000, help="Failed writes before a chunk's room fails."
     )
     max_engine_requests: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Engine requests in flight.")
+
+    @property
+    def flight_limits(self) -> FlightLimits:
+        """What the flight recorder may keep."""
+        return FlightLimits(self.recorder_bytes, self.recorder_entries, self.recorder_dumps, self.recorder_stall_s)
 
     @property
     def engine_socket(self) -> Path:

@@ -4,8 +4,6 @@ The machine is born when the engine registers the rank's KV pool, since only the
 the loop's thread, except the gathers, which workers do.
 """
 
-from random import SystemRandom
-
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.outputs import Output
 from prefill_service.performing import Performing
@@ -161,7 +159,7 @@ class PrefillRank:
         except ValueError as error:
             raise EngineError("invalid", str(error)) from error
         self.pool = pool
-        self.handler = around.make_handler(settings, SystemRandom())
+        self.handler = around.machine(self.rank, settings)
         self.performing = Performing(self, self.handler, around, self._log)
         self._loop.add_timed(self)
         self._log.info("pool_registered", pages=pool.layout.num_pages, page_size=pool.layout.page_size, group=identity.group)

@@ -1,17 +1,21 @@
 """What every rank of one prefill daemon shares, and the parts of it that a laboratory may replace."""
 
-from collections.abc import Callable
+import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Protocol
 
 from prefill_service.config import PrefillServiceConfig
+from prefill_service.explaining import waiting_chunks
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.handler_settings import PrefillHandlerSettings
 from prefill_service.plane_access import PlaneAccess
 from protocol.layout import RankLayout
 from runtime.connections import Connections
 from runtime.endpoint import Context
+from runtime.flight_recorder import FlightRecorder
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
 from runtime.workers import WorkerPool
@@ -46,6 +50,17 @@ class Surroundings:
     room_ended: Callable[[RoomOutcome], None]
     connections: Connections
     access: PlaneAccess
+    flight: FlightRecorder | None = None
+
+    def machine(self, rank: int, settings: PrefillHandlerSettings) -> PrefillStagingHandler:
+        """A rank's machine, recorded from its birth on."""
+        # Chance only spreads retries; with the seed a replay has the same.
+        seed = secrets.randbits(64)
+        handler = self.make_handler(settings, Random(seed))  # noqa: S311
+        if self.flight is not None:
+            waiting = partial(_waiting_since, handler)
+            self.flight.watch(f"prefill-{rank}", handler, settings, seed, waiting)
+        return handler
 
     def settings(self, identity: Identity, layout: RankLayout, page_size: int) -> PrefillHandlerSettings:
         """What a rank's machine is told at its birth."""
@@ -78,3 +93,7 @@ class Surroundings:
             max_writes_in_flight=config.max_writes_in_flight,
             max_write_failures=config.max_write_failures,
         )
+
+
+def _waiting_since(handler: PrefillStagingHandler) -> Iterator[float]:
+    return (since for _, since in waiting_chunks(handler.state))

@@ -47,6 +47,9 @@ class Daemon(Protocol):
     def reload(self) -> None:
         """Read key files and lists again. Any thread, any number of times; returns at once."""
 
+    def dump_flight(self) -> None:
+        """Write down the latest of what entered its machines. Any thread, even while its loop hangs."""
+
     def join(self) -> int:
         """Wait for the end; the exit code."""
 
@@ -126,8 +129,9 @@ def _run(name: str, loaded: Loaded[S], make: Callable[[S], Daemon]) -> int:
         log.warning("settings_ignored", variables=list(loaded.ignored_variables))
     try:
         daemon = make(loaded.config)
-        stop, reload = daemon.request_stop, daemon.reload
-        with SignalWatch({signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload}):
+        stop, reload, dump = daemon.request_stop, daemon.reload, daemon.dump_flight
+        actions = {signal.SIGTERM: stop, signal.SIGINT: stop, signal.SIGHUP: reload, signal.SIGUSR1: dump}
+        with SignalWatch(actions):
             daemon.start()
             log.info("daemon_ready", pid=os.getpid(), endpoints=dict(daemon.endpoints))
             code = daemon.join()

@@ -63,6 +63,10 @@ class Clock:
         """Say that it was asked to."""
         logger().info("settings_reloaded")
 
+    def dump_flight(self) -> None:
+        """Say that it was asked to."""
+        logger().info("flight_dumped")
+
     def join(self) -> int:
         """Wait for ``request_stop``."""
         self._stop.wait()
