@@ -47,3 +47,10 @@ def test_link_and_file_are_refused(tmp_path: Path) -> None:
     for path in (file, link):
         with pytest.raises(StartError, match=r"engine's socket.*--runtime-dir"):
             prepare_runtime_dir(path)
+
+
+def test_default_needs_no_place_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container whose root can only be read may still name another directory: the default is a name, and touches nothing."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("TMPDIR", "/nowhere/at/all")
+    assert default_runtime_dir() == Path(f"/nowhere/at/all/pd-staging-{os.getuid()}")
