@@ -1,5 +1,6 @@
 """The directory of the engine's socket belongs to this user alone."""
 
+import os
 import stat
 from pathlib import Path
 
