@@ -61,7 +61,7 @@ class DecodeServiceConfig(Settings):
         65_536, kind=INTEGER, minimum=2, maximum=1 << 30, help="Entries of the flight recorder, all ranks together."
     )
     recorder_dumps: int = setting(8, kind=INTEGER, minimum=1, maximum=10_000, help="Dumps of the flight recorder to keep.")
-    recorder_stall_s: float = duration(5.0, help="How long a chunk stands still before the flight recorder is dumped.")
+    recorder_stall_s: float = duration(10.0, help="How long a chunk stands still before the flight recorder is dumped.")
 
     heartbeat_s: float = duration(1.0, help="How often a prefill says that it lives.")
     lease_s: float = duration(10.0, help="How long an answered heartbeat lets a prefill write.")

@@ -76,7 +76,7 @@ class PrefillServiceConfig(Settings):
         65_536, kind=INTEGER, minimum=2, maximum=1 << 30, help="Entries of the flight recorder, all ranks together."
     )
     recorder_dumps: int = setting(8, kind=INTEGER, minimum=1, maximum=10_000, help="Dumps of the flight recorder to keep.")
-    recorder_stall_s: float = duration(5.0, help="How long a chunk stands still before the flight recorder is dumped.")
+    recorder_stall_s: float = duration(10.0, help="How long a chunk stands still before the flight recorder is dumped.")
 
     probe_s: float = duration(0.05, help="How long a chunk waits for its watermark before it asks; then doubled.")
     request_retry_s: float = duration(0.2, help="First wait before a STAGING_REQ is repeated.")
