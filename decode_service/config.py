@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
-from runtime.addresses import is_loopback, is_wildcard
+from runtime.addresses import MAX_PORT, http_problems, is_loopback, is_wildcard
 from runtime.allow_list import load_allow_list
 from runtime.flight_recorder import FlightLimits
 from runtime.key_files import read_key_pair
@@ -15,8 +15,6 @@ from runtime.runtime_directory import MAX_UNIX_PATH_BYTES, default_runtime_dir, 
 from runtime.security import key_file_problem
 from runtime.setting_kinds import INTEGER, NAME, NAMES, NUMBER, OPTIONAL_NAME, OPTIONAL_PATH, PATH, RANKS, SIZE, SWITCH, TEXT
 from runtime.settings import Problem, Settings, duration, setting
-
-MAX_PORT = 65_535
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,11 @@ class DecodeServiceConfig(Settings):
     host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
     worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and verify.")
     log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+
+    http_host: str = setting("127.0.0.1", kind=TEXT, help="Address of the HTTP port; see --http-public.")
+    http_port: int = setting(7590, kind=INTEGER, minimum=0, maximum=MAX_PORT, help="Port for metrics and status; 0: none.")
+    http_public: bool = setting(False, kind=SWITCH, help="Let other machines read metrics, room ids and status over HTTP.")
+    otlp_endpoint: str = setting("", kind=TEXT, help="Where to send spans, as http://HOST:4318/v1/traces; empty: nowhere.")
     recorder_bytes: int = setting(
         32 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
     )
@@ -70,6 +73,8 @@ class DecodeServiceConfig(Settings):
     retry_limit_s: float = duration(2.0, help="Longest wait between repeats.")
     park_s: float = duration(5.0, help="How long a request may wait for its room to be registered.")
     quarantine_s: float = duration(30.0, help="How long a grant may pin the ring without proof before the ring is replaced.")
+    stall_warn_s: float = duration(1.0, help="How long a chunk may stand still before the log says why.")
+    unready_after_s: float = duration(15.0, help="How long nothing may move while chunks wait before /readyz says no.")
     room_deadline_s: float = duration(300.0, help="How long a room may take once it can move.")
     room_deadline_cap: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1000, help="Limit of a room's life, in deadlines.")
     drain_s: float = setting(30.0, kind=NUMBER, unit="s", minimum=0, maximum=MAX_DURATION_S, help="Longest drain on SIGTERM.")
@@ -109,6 +114,7 @@ class DecodeServiceConfig(Settings):
 
     def rule_problems(self) -> Iterator[Problem]:
         """Problems between settings."""
+        yield from http_problems(self.http_host, public=self.http_public)
         yield from plane_problems(self.planes)
         yield from self._address_problems()
         yield from self._port_problems()
@@ -164,6 +170,10 @@ class DecodeServiceConfig(Settings):
         if max(control | data) > MAX_PORT:
             found = f"port {max(control | data)} for rank {max(self.ranks)}"
             yield Problem(("base_port", "data_base_port", "ranks"), found, f"ports up to {MAX_PORT}", "lower the base port")
+        if self.http_port in control | data:
+            yield Problem(
+                ("http_port", "base_port", "data_base_port", "ranks"), f"port {self.http_port} twice", "distinct ports"
+            )
         if shared := sorted(control & data):
             port = shared[0]
             found = f"port {port} for control of rank {port - self.base_port} and data of rank {port - self.data_base_port}"

@@ -13,6 +13,7 @@ The parts: ``subscribing`` (sessions), ``hearing`` (who speaks), ``granting`` (r
 ``closing`` (every early end), ``replacing`` (new memory for a pinned ring), ``watching`` (deadlines).
 """
 
+from copy import copy
 from random import Random
 
 from decode_service.aborting import Aborting
@@ -249,6 +250,12 @@ class DecodeStagingHandler:
         for session in self.state.sessions.all_current():
             self.state.send(session, Goodbye(session.id, "this decode rank is draining"))
         return self._collect()
+
+    def as_of(self, now: float) -> DecodeState:
+        """What is known, as somebody sees it who looks on at ``now``. It is the machine's own memory: only to be read."""
+        view = copy(self.state)
+        view.now = max(now, self.state.now)
+        return view
 
     def snapshot(self) -> dict[str, object]:
         """Everything an operator may ask about this rank, as plain values."""

@@ -25,6 +25,7 @@ from decode_service.regions.base import Plane, Quietness
 from decode_service.regions.memory import copy_into
 from decode_service.scatter_job import Scatter, scatter_chunk
 from decode_service.surroundings import Surroundings
+from decode_service.telling import Telling
 from protocol.codec import encode
 from protocol.layout import WriterKey
 from protocol.messages import Refused, Subscribed
@@ -58,6 +59,7 @@ class Performing:
         self._scatter = scatter
         self._log = log
         self._limit = RateLimit()
+        self.telling = Telling(rank.rank, handler, around.telemetry, log, around.config.stall_warn_s)
         self._planes: dict[str, Plane] = {}
         """Plane of each session that was answered and is not closed."""
         self._pending: deque[Output] = deque()
@@ -86,7 +88,7 @@ class Performing:
             case CopyPiece():
                 return self._copy(output, now)
             case ScatterChunk():
-                self._start_scatter(output, now)
+                self._start_scatter(output)
             case RoomDone():
                 self._end_room(RoomOutcome(output.room, self._rank.rank, done=True))
             case RoomFailed():
@@ -155,24 +157,21 @@ class Performing:
         # A copy within one's own memory cannot fail but by a fault of ours, after which no byte here can be trusted.
         raise error
 
-    def _start_scatter(self, chunk: ScatterChunk, now: float) -> None:
+    def _start_scatter(self, chunk: ScatterChunk) -> None:
         pool = self._rank.pool
         assert pool is not None
         ring, verify = self._rank.region.ring.buffer, self._around.config.checksums
         job: Callable[[], tuple[WriterKey, ...]] = partial(scatter_chunk, pool, ring, chunk, self._scatter, verify=verify)
-        self._around.workers.submit(job, partial(self._scattered, chunk, now), partial(self._scatter_failed, chunk))
+        self._around.workers.submit(job, partial(self._scattered, chunk), partial(self._scatter_failed, chunk))
 
-    def _scattered(self, chunk: ScatterChunk, since: float, bad: tuple[WriterKey, ...]) -> None:
+    def _scattered(self, chunk: ScatterChunk, bad: tuple[WriterKey, ...]) -> None:
         now = self._around.loop.clock()
         if bad:
             writers = [f"tp {writer.tp_rank} pp {writer.pp_rank}" for writer in bad]
             self._log.warning("slices_rejected", room=chunk.room, chunk=chunk.chunk, writers=writers)
-        else:
-            took_ms = round((now - since) * 1e3, 3)
-            num_bytes = sum(ready.num_bytes for ready in chunk.slices)
-            line = {"tokens": chunk.num_tokens, "num_bytes": num_bytes, "scattered_ms": took_ms}
-            self._log.debug("chunk_scattered", room=chunk.room, chunk=chunk.chunk, **line)
-        self.perform(self._handler.scatter_finished(chunk.alloc_id, bad, now), now)
+        outputs = self._handler.scatter_finished(chunk.alloc_id, bad, now)
+        self.telling.chunks_completed()
+        self.perform(outputs, now)
 
     def _scatter_failed(self, chunk: ScatterChunk, error: Exception) -> None:
         now = self._around.loop.clock()
@@ -181,10 +180,7 @@ class Performing:
         self.perform(self._handler.scatter_failed(chunk.alloc_id, text, now), now)
 
     def _end_room(self, outcome: RoomOutcome) -> None:
-        if outcome.done:
-            self._log.info("room_completed", room=outcome.room)
-        else:
-            self._log.warning("room_failed", room=outcome.room, code=outcome.code, reason=outcome.message)
+        self.telling.room_ended(outcome, self._around.loop.clock())
         self._around.room_ended(outcome)
 
     def _probe(self, session: str, now: float) -> tuple[Output, ...]:

@@ -77,7 +77,10 @@ class DecodeRank:
         handler, pool = self._serving()
         check_page_run(pool.layout, destination, num_tokens)
         now = self._loop.clock()
-        self._perform(handler.register_room(room, group, num_tokens, destination, now, deadline_s))
+        outputs = handler.register_room(room, group, num_tokens, destination, now, deadline_s)
+        assert self._performing is not None
+        self._performing.telling.room_registered(room, now)
+        self._perform(outputs)
 
     def abort_room(self, room: str, reason: str) -> None:
         """Fail a live room. Raises ``RoomRefused`` or ``EngineError``."""
@@ -105,9 +108,13 @@ class DecodeRank:
         state: dict[str, object] = {"rank": self.rank, "pool_registered": self.handler is not None}
         if self.handler is not None:
             state |= self.handler.snapshot()
-        sends = {outcome.value: number for outcome, number in self.control.counters.sends.items()}
-        state |= {"endpoint": self.control.address, "control_received": self.control.counters.received, "sends": sends}
-        return state | {"security": self._guard.counts()}
+        return state | {"endpoint": self.control.address, **self.counts()}
+
+    def counts(self) -> dict[str, object]:
+        """What the sockets saw."""
+        counters = self.control.counters
+        sends = {outcome.value: number for outcome, number in counters.sends.items()}
+        return {"control_received": counters.received, "sends": sends, "security": self._guard.counts()}
 
     # ---- what peers send ------------------------------------------------------------------------------------------------
 
@@ -190,7 +197,9 @@ class DecodeRank:
     def tick(self, now: float) -> None:
         """Let the machine do what is due."""
         assert self.handler is not None
+        assert self._performing is not None
         self._perform(self.handler.tick(now), now=now)
+        self._performing.telling.look_for_stalls(now)
 
     def flush(self, now: float) -> None:
         """Send owed watermarks, and read data again once the workers have caught up."""

@@ -16,6 +16,8 @@ from typing import Self
 from decode_service.commands import DecodeCommands
 from decode_service.config import DecodeServiceConfig
 from decode_service.engine import EmbeddedDecodeEngine
+from decode_service.metrics import describe
+from decode_service.observing import DecodeObserving
 from decode_service.rank import DecodeRank
 from decode_service.regions.memory import sweep_segments
 from decode_service.regions.zmq import ZmqPlane
@@ -32,11 +34,13 @@ from runtime.insecurity import InsecurityWarning
 from runtime.logs import logger
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
+from runtime.observed import Observed
 from runtime.open_files import require_open_files
 from runtime.planes import select_planes
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ServerSecurity
 from runtime.shutdown import Shutdown
+from runtime.telemetry import Telemetry
 from runtime.workers import WorkerPool
 
 LINGER_MS = 500
@@ -60,7 +64,9 @@ class DecodeStagingServer:
         self._loop = EventLoop()
         self._ranks: dict[int, DecodeRank] = {}
         self._waiters = RoomWaiters()
-        commands = DecodeCommands(self._ranks, self._waiters, self._loop.clock).table()
+        limits_s = {"stall_warn_s": config.stall_warn_s, "unready_after_s": config.unready_after_s}
+        observing = DecodeObserving(self._ranks, self._loop.clock, **limits_s)
+        commands = DecodeCommands(self._ranks, self._waiters, self._loop.clock).table(observing.commands())
         self._execute = commands.execute
         self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
         self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.decode_id}-worker")
@@ -70,6 +76,7 @@ class DecodeStagingServer:
         self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up, partial(self._flight.dump, CRASH))
         self._resources = ExitStack()
         self._security: ServerSecurity | None = None
+        self._observed: Observed | None = None
 
     @property
     def engine(self) -> EmbeddedDecodeEngine:
@@ -80,7 +87,8 @@ class DecodeStagingServer:
     def endpoints(self) -> Mapping[str, str]:
         """Where the daemon can be reached: each rank's control socket, and the engine's socket."""
         ranks = {f"control_{number}": rank.control.address for number, rank in self._ranks.items()}
-        return ranks | {"engine": str(self.config.engine_socket)}
+        http = {} if self._observed is None or self._observed.address is None else {"http": self._observed.address}
+        return ranks | http | {"engine": str(self.config.engine_socket)}
 
     def start(self) -> None:
         """Take every port, lock and byte that the daemon needs, then begin. Raises ``StartError`` and leaves nothing."""
@@ -88,6 +96,8 @@ class DecodeStagingServer:
             self._open(undo)
             self._resources = undo.pop_all()
         self._thread.start()
+        if self._observed is not None:
+            self._observed.start()
 
     def request_stop(self) -> None:
         """Begin the orderly end: drain, then leave. Any thread, any number of times."""
@@ -143,11 +153,12 @@ class DecodeStagingServer:
         context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
         undo.callback(context.term)
         security = self._open_security(context, undo)
+        self._observed = observed = Observed("decode", config.decode_id, config.otlp_endpoint, undo)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)
         for name in sweep_segments(config.shm_dir, config.decode_id):
             self._log.warning("stale_segment_removed", segment=name, shm_dir=str(config.shm_dir))
-        around = self._surroundings(security)
+        around = self._surroundings(security, observed.telemetry)
         self._prepare_planes()
         for number in config.ranks:
             rank = self._open_rank(number, context, around)
@@ -159,6 +170,7 @@ class DecodeStagingServer:
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
         self._loop.add_timed(self._flight)
+        observed.listen(config.http_host, config.http_port, self._calls.call, describe)
 
     def _open_security(self, context: Context, undo: ExitStack) -> ServerSecurity | None:
         """Answer handshakes before the first socket is bound, or say that nobody does."""
@@ -183,13 +195,13 @@ class DecodeStagingServer:
         if "nixl" in selection.planes:
             nixl_engine.prepare_environment(self.config.nixl_devices)
 
-    def _surroundings(self, security: ServerSecurity | None) -> Surroundings:
+    def _surroundings(self, security: ServerSecurity | None, telemetry: Telemetry) -> Surroundings:
         config = self.config
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         make = (self._make_handler, self._make_scatter)
         return Surroundings(
-            config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security, self._flight
+            config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security, self._flight, telemetry
         )
 
     def _open_rank(self, number: int, context: Context, around: Surroundings) -> DecodeRank:

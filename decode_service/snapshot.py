@@ -13,8 +13,8 @@ from decode_service.state import DecodeState
 MAX_ROWS = 1000
 
 
-def take_snapshot(state: DecodeState) -> dict[str, object]:
-    """Describe one decode rank. Values are numbers, strings, lists and maps only."""
+def take_snapshot(state: DecodeState, rows: int = MAX_ROWS) -> dict[str, object]:
+    """Describe one decode rank with at most ``rows`` of everything. Values are numbers, strings, lists and maps only."""
     allocator = state.grants.allocator
     watermark = allocator.get_watermark()
     oldest = state.grants.oldest()
@@ -30,13 +30,15 @@ def take_snapshot(state: DecodeState) -> dict[str, object]:
             "round": allocator.round,
             "head": allocator.head,
             "watermark": [watermark.round, watermark.tail],
+            "watermark_age_s": None if state.watermark_moved_at is None else round(state.now - state.watermark_moved_at, 3),
             "live_grants": len(state.grants),
+            "live_bytes": state.grants.live_bytes,
             "oldest_grant": _grant(state, oldest) if oldest is not None else None,
         },
-        "grants": [_grant(state, grant) for grant in islice(state.grants, MAX_ROWS)],
-        "sessions": [_session(state, session) for session in islice(state.sessions.all(), MAX_ROWS)],
+        "grants": [_grant(state, grant) for grant in islice(state.grants, rows)],
+        "sessions": [_session(state, session) for session in islice(state.sessions.all(), rows)],
         "session_count": len(state.sessions),
-        "rooms": [_room(state, room) for room in islice(state.rooms, MAX_ROWS)],
+        "rooms": [_room(state, room) for room in islice(state.rooms, rows)],
         "room_count": len(state.rooms),
         "tombstones": state.rooms.tombstone_count,
         "waiting_turns": len(state.turns),
@@ -83,6 +85,10 @@ def _session(state: DecodeState, session: Session) -> dict[str, object]:
         "silent_s": round(state.now - session.last_received, 3),
         "lease_left_s": round(state.settings.lease_s + state.settings.grace_s - (state.now - session.last_received), 3),
         "seen": [session.seen.round, session.seen.tail],
+        "told_watermark": [session.told_watermark.round, session.told_watermark.tail],
+        "heard_s_ago": {frame: round(state.now - at, 3) for frame, at in session.heard.items()},
+        "sent_s_ago": {frame: round(state.now - at, 3) for frame, at in session.told.items()},
+        "sends_failed": session.sends_failed,
         "unwritten_grants": len(session.unwritten),
         "chunks_in_flight": len(session.open_chunks),
         "blocked": None

@@ -74,7 +74,7 @@ class DecodeState:
     """Grants of former epochs in which copies of ours still run, by ``alloc_id``."""
     history: GrantHistory = field(default_factory=GrantHistory)
     """Only for those who look on."""
-    watermark_moved_at: float = 0.0
+    watermark_moved_at: float | None = None
     _announced: Watermark = START
 
     @property

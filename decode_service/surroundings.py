@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -19,6 +19,7 @@ from runtime.flight_recorder import FlightRecorder
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
 from runtime.security import ServerSecurity
+from runtime.telemetry import Telemetry
 from runtime.workers import WorkerPool
 
 
@@ -57,6 +58,7 @@ class Surroundings:
     room_ended: Callable[[RoomOutcome], None]
     security: ServerSecurity | None = None
     flight: FlightRecorder | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     def machine(self, rank: int, settings: DecodeHandlerSettings, ring_bytes: int) -> DecodeStagingHandler:
         """A rank's machine with an empty ring, recorded from its birth on."""

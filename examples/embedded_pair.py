@@ -170,7 +170,7 @@ def carry(make: Callable[[int, int, int], Cache], plane: str, base_port: int, fo
     """Start both halves, move one request, compare, and stop. Raises if anything is not as it must be."""
     prefill = [make(rank, PREFILL_TP, 16) for rank in range(PREFILL_TP)]
     decode = [make(rank, DECODE_TP, 8) for rank in range(DECODE_TP)]
-    common: dict[str, Any] = {"chunk_tokens": CHUNK_TOKENS, "planes": (plane,), "runtime_dir": folder}
+    common: dict[str, Any] = {"chunk_tokens": CHUNK_TOKENS, "planes": (plane,), "runtime_dir": folder, "http_port": 0}
     ports: dict[str, Any] = {"base_port": base_port, "data_base_port": base_port + DECODE_TP}
     with ExitStack() as stack:
         server = stack.enter_context(

@@ -150,6 +150,7 @@ class DaemonPair:
             *("--planes", self.shape.plane),
             *("--shm-dir", f"{self._workspace.segments}"),
             *("--runtime-dir", f"{self._workspace.runtime}"),
+            *("--http-port", "0"),
         ]
 
 

@@ -9,6 +9,8 @@ new write starts the stages from ``started`` on anew.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+Moments = tuple[float, float | None, float | None, float | None, float]
+
 
 @dataclass(slots=True)
 class StageTimes:
@@ -19,17 +21,9 @@ class StageTimes:
     started: float | None = None
     written: float | None = None
 
-    @property
-    def waits_for(self) -> str:
-        """What the chunk's next stage is: the grant, the gate, the write, or the scatter."""
-        marks = {"grant": self.granted, "gate": self.started, "write": self.written}
-        return next((name for name, at in marks.items() if at is None), "scatter")
-
-    def line(self, done: float) -> dict[str, float | None]:
-        """The four stages in milliseconds."""
-        marks = (self.asked, self.granted, self.started, self.written, done)
-        names = ("requested_ms", "gated_ms", "written_ms", "scattered_ms")
-        return {name: _milliseconds(begin, end) for name, begin, end in zip(names, marks, marks[1:], strict=False)}
+    def moments(self, done: float) -> Moments:
+        """All five, from the request to ``done``."""
+        return (self.asked, self.granted, self.started, self.written, done)
 
 
 class ChunkKey(NamedTuple):
@@ -74,8 +68,8 @@ class ChunkTimes:
         if times is not None:
             times.written = now
 
-    def done(self, key: ChunkKey, now: float) -> dict[str, float | None] | None:
-        """The chunk is scattered: its line, the first time this is said."""
+    def done(self, key: ChunkKey, now: float) -> Moments | None:
+        """The chunk is scattered: its moments, the first time this is said."""
         times = self._times.pop(key, None)
         if times is None:
             return None
@@ -83,17 +77,9 @@ class ChunkTimes:
         keys.discard(key)
         if not keys:
             del self._rooms[key.room]
-        return times.line(now)
+        return times.moments(now)
 
     def forget(self, room: str) -> None:
         """The room is over."""
         for key in self._rooms.pop(room, ()):
             del self._times[key]
-
-    def oldest(self) -> tuple[ChunkKey, StageTimes] | None:
-        """The chunk that was asked for first of those in flight."""
-        return next(iter(self._times.items()), None)
-
-
-def _milliseconds(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else round((end - begin) * 1e3, 3)

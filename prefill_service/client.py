@@ -17,6 +17,8 @@ from prefill_service.commands import PrefillCommands
 from prefill_service.config import PrefillServiceConfig
 from prefill_service.engine import EmbeddedPrefillEngine
 from prefill_service.handler import PrefillStagingHandler
+from prefill_service.metrics import describe
+from prefill_service.observing import PrefillObserving
 from prefill_service.plane_access import open_access
 from prefill_service.rank import PrefillRank
 from prefill_service.surroundings import MakeHandler, Surroundings
@@ -30,6 +32,7 @@ from runtime.flight_recorder import CRASH, SIGNAL, FlightRecorder
 from runtime.host import shared_memory_host_id
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
+from runtime.observed import Observed
 from runtime.open_files import require_open_files
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ClientSecurity
@@ -49,7 +52,9 @@ class PrefillStagingClient:
         self._loop = EventLoop()
         self._ranks: dict[int, PrefillRank] = {}
         self._waiters = RoomWaiters()
-        commands = PrefillCommands(config, self._ranks, self._waiters, self._loop.clock).table()
+        limits_s = {"stall_warn_s": config.stall_warn_s, "unready_after_s": config.unready_after_s}
+        observing = PrefillObserving(self._ranks, self._loop.clock, **limits_s)
+        commands = PrefillCommands(config, self._ranks, self._waiters, self._loop.clock).table(observing.commands())
         self._execute = commands.execute
         self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
         self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.prefill_id}-worker")
@@ -59,6 +64,7 @@ class PrefillStagingClient:
         self._thread = LoopThread(self._loop, f"{config.prefill_id}-loop", self._clean_up, partial(self._flight.dump, CRASH))
         self._resources = ExitStack()
         self._connections: Connections | None = None
+        self._observed: Observed | None = None
 
     @property
     def engine(self) -> EmbeddedPrefillEngine:
@@ -67,8 +73,9 @@ class PrefillStagingClient:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Where the daemon can be reached: the engine's socket alone, it listens on no port."""
-        return {"engine": str(self.config.engine_socket)}
+        """Where the daemon can be reached: the engine's socket, and its HTTP port."""
+        http = {} if self._observed is None or self._observed.address is None else {"http": self._observed.address}
+        return http | {"engine": str(self.config.engine_socket)}
 
     def start(self) -> None:
         """Take every lock and socket that the daemon needs, then begin. Raises ``StartError`` and leaves nothing."""
@@ -76,6 +83,8 @@ class PrefillStagingClient:
             self._open(undo)
             self._resources = undo.pop_all()
         self._thread.start()
+        if self._observed is not None:
+            self._observed.start()
 
     def request_stop(self) -> None:
         """Begin the orderly end: drain, then leave. Any thread, any number of times."""
@@ -131,6 +140,7 @@ class PrefillStagingClient:
         # Control and data of every peer, each with the pair of sockets that watches its connection.
         context = open_context(1 if len(config.ranks) < 4 else 2, 6 * config.max_peers * len(config.ranks) + 64)
         undo.callback(context.term)
+        self._observed = observed = Observed("prefill", config.prefill_id, config.otlp_endpoint, undo)
         endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
         undo.callback(endpoint.close, LINGER_MS)
         incarnation = make_incarnation(time.time_ns(), secrets.randbits(16))
@@ -138,7 +148,9 @@ class PrefillStagingClient:
         shared = (config, context, self._loop, self._workers, incarnation, host_id)
         connections = self._open_connections()
         access = open_access(config, incarnation, undo)
-        around = Surroundings(*shared, self._make_handler, self._room_ended, connections, access, self._flight)
+        around = Surroundings(
+            *shared, self._make_handler, self._room_ended, connections, access, self._flight, observed.telemetry
+        )
         for number in config.ranks:
             rank = PrefillRank(number, around)
             self._ranks[number] = rank
@@ -149,6 +161,7 @@ class PrefillStagingClient:
         self._loop.add_timed(self._waiters)
         self._loop.add_timed(self._shutdown)
         self._loop.add_timed(self._flight)
+        observed.listen(config.http_host, config.http_port, self._calls.call, describe)
 
     def _open_connections(self) -> Connections:
         config, security = self.config, None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DURATION_S, MAX_RANKS
-from runtime.addresses import is_loopback_endpoint
+from runtime.addresses import MAX_PORT, http_problems, is_loopback_endpoint
 from runtime.flight_recorder import FlightLimits
 from runtime.key_files import read_key_pair
 from runtime.known_servers import load_known_servers
@@ -69,6 +69,11 @@ class PrefillServiceConfig(Settings):
     host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
     worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and sum.")
     log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
+
+    http_host: str = setting("127.0.0.1", kind=TEXT, help="Address of the HTTP port; see --http-public.")
+    http_port: int = setting(7591, kind=INTEGER, minimum=0, maximum=MAX_PORT, help="Port for metrics and status; 0: none.")
+    http_public: bool = setting(False, kind=SWITCH, help="Let other machines read metrics, room ids and status over HTTP.")
+    otlp_endpoint: str = setting("", kind=TEXT, help="Where to send spans, as http://HOST:4318/v1/traces; empty: nowhere.")
     recorder_bytes: int = setting(
         32 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
     )
@@ -87,7 +92,8 @@ class PrefillServiceConfig(Settings):
     write_retry_s: float = duration(0.05, help="Wait before a failed write is tried again.")
     transfer_timeout_s: float = duration(12.0, help="A write that makes no progress for this long has failed.")
     stop_wait_s: float = duration(30.0, help="How long a new subscription waits for writes of the old session.")
-    stall_warn_s: float = duration(1.0, help="How long a chunk waits before the log says so.")
+    stall_warn_s: float = duration(1.0, help="How long a chunk may stand still before the log says why.")
+    unready_after_s: float = duration(15.0, help="How long nothing may move while chunks wait before /readyz says no.")
     room_deadline_s: float = duration(300.0, help="How long a room may go without progress before it fails here.")
     room_deadline_cap: float = setting(4.0, kind=NUMBER, minimum=1, maximum=1000, help="Limit of a room's life, in deadlines.")
     room_tombstone_s: float = duration(300.0, help="How long a closed room answers and its id stays taken.")
@@ -124,6 +130,7 @@ class PrefillServiceConfig(Settings):
 
     def rule_problems(self) -> Iterator[Problem]:
         """Problems between settings."""
+        yield from http_problems(self.http_host, public=self.http_public)
         yield from plane_problems(self.planes)
         for name in _RETRIES:
             if (first := getattr(self, name)) > self.retry_limit_s:

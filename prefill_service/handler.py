@@ -14,6 +14,7 @@ and probes), ``transfers``, ``repeats`` and ``writing`` (chunks), ``closing`` (e
 """
 
 from collections.abc import Sequence
+from copy import copy
 from random import Random
 from typing import assert_never
 
@@ -257,6 +258,12 @@ class PrefillStagingHandler:
             if key not in self.state.timers:  # otherwise one that was due before it has begun it anew
                 self._run(key)
         return self._collect()
+
+    def as_of(self, now: float) -> PrefillState:
+        """What is known, as somebody sees it who looks on at ``now``. It is the machine's own memory: only to be read."""
+        view = copy(self.state)
+        view.now = max(now, self.state.now)
+        return view
 
     def snapshot(self) -> Snapshot:
         """The whole memory as plain data, for inspection and explanation."""

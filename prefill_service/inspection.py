@@ -1,6 +1,7 @@
 """The machine's memory as plain data: what every room, chunk and session waits for, and since when."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 from prefill_service.chunks import Chunk
@@ -12,8 +13,11 @@ Snapshot = Mapping[str, Any]
 """JSON-able. Times are seconds before now; ``None`` where nothing happened yet."""
 
 
-def snapshot(state: PrefillState) -> Snapshot:
-    """Everything an operator may ask about: peers with their sessions, rooms with their open chunks, writes, counters."""
+def snapshot(state: PrefillState, peers: int | None = None, rooms: int | None = None) -> Snapshot:
+    """Everything an operator may ask about: peers with their sessions, rooms with their open chunks, writes, counters.
+
+    ``peers`` and ``rooms`` bound how many of each are listed; the counts beside them are exact.
+    """
     settings = state.settings
     return {
         "prefill_id": settings.prefill_id,
@@ -21,8 +25,10 @@ def snapshot(state: PrefillState) -> Snapshot:
         "incarnation": settings.incarnation,
         "draining": state.draining,
         "over": None if state.over is None else {"code": state.over[0], "message": state.over[1]},
-        "peers": [_peer(state, peer) for peer in state.peers.values()],
-        "rooms": [_room(state, room) for room in state.rooms],
+        "peers": [_peer(state, peer) for peer in islice(state.peers.values(), peers)],
+        "peer_count": len(state.peers),
+        "rooms": [_room(state, room) for room in islice(state.rooms, rooms)],
+        "room_count": len(state.rooms),
         "writes": {
             "running": len(state.writes.running),
             "queued": len(state.writes),

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from structlog.typing import FilteringBoundLogger
 
-from prefill_service.chunk_times import ChunkKey, ChunkTimes
+from prefill_service.chunk_times import ChunkKey
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.openings import Opened, Openings
 from prefill_service.outputs import (
@@ -25,6 +25,7 @@ from prefill_service.outputs import (
 from prefill_service.peer_link import PeerLink
 from prefill_service.session_plane import SessionPlane, WriteEnd
 from prefill_service.surroundings import Surroundings
+from prefill_service.telling import Telling
 from prefill_service.writers.arena import Arena
 from prefill_service.writers.base import PlaneOpenError, RegionWriter
 from prefill_service.writers.buffers import SendBuffers
@@ -35,12 +36,8 @@ from protocol.codec import encode
 from protocol.errors import LayoutError, RemoteProtocolError
 from protocol.layout import WriterSlice, writer_slice
 from protocol.messages import (
-    ChunkDone,
-    DoneStatus,
-    GrantStatus,
     Refused,
     StagingReq,
-    StagingRsp,
     Subscribe,
     Subscribed,
     ToPrefill,
@@ -58,10 +55,6 @@ LINGER_MS = 500
 """How long an ``UNSUBSCRIBE`` may take to leave a connection that is being closed."""
 
 
-MAX_STALL_QUIET_S = 60.0
-"""The log names a stalled chunk at doubled intervals up to this one."""
-
-
 class Performing:
     """The outputs of one machine, carried out in their order; what that leads to is fed back until nothing is left."""
 
@@ -73,9 +66,7 @@ class Performing:
         self._around = around
         self._log = log
         self._limit = RateLimit()
-        self._times = ChunkTimes()
-        self._quiet_until = 0.0
-        """When the log may next speak of a stalled chunk."""
+        self.telling = Telling(rank.rank, handler, around.telemetry, log, around.config.stall_warn_s)
         self._sends: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._links: dict[str, PeerLink] = {}
@@ -100,25 +91,17 @@ class Performing:
             self._busy = False
 
     def next_deadline(self) -> float | None:
-        """When an open plane wants to be called, or a chunk will have waited long enough for the log to say so."""
+        """When an open plane wants to be called, or it is time to look for chunks that stand still."""
         deadlines = [plane.next_deadline() for plane in self._planes.values()]
         deadlines.append(self._openings.next_deadline())
-        oldest = self._times.oldest()
-        if oldest is not None:
-            deadlines.append(max(oldest[1].asked + self._around.config.stall_warn_s, self._quiet_until))
-        return min((at for at in deadlines if at is not None), default=None)
+        return min((at for at in (*deadlines, self.telling.next_look()) if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """Let the open planes do what is due, and name the chunk that waits longest."""
+        """Let the open planes do what is due, and name the chunks that stand still."""
         self._openings.tick(now)
         for plane in tuple(self._planes.values()):
             plane.tick(now)
-        oldest, stall_warn_s = self._times.oldest(), self._around.config.stall_warn_s
-        if oldest is not None and now >= max(oldest[1].asked + stall_warn_s, self._quiet_until):
-            key, times = oldest
-            self._quiet_until = now + min(max(now - times.asked, stall_warn_s), MAX_STALL_QUIET_S)
-            line = {"peer": key.peer, "room": key.room, "chunk": key.chunk, "waits_for": times.waits_for}
-            self._log.warning("chunk_stalled", **line, waited_s=round(now - times.asked, 3), in_flight=len(self._times))
+        self.telling.look_for_stalls(now)
 
     def counts(self) -> dict[str, object]:
         """What the sockets saw."""
@@ -148,7 +131,7 @@ class Performing:
             case ClosePlane():
                 self._close_plane(output)
             case WriteChunk():
-                self._times.started(ChunkKey(output.room, output.peer, output.chunk), now)
+                self.telling.times.started(ChunkKey(output.room, output.peer, output.chunk), now)
                 self._planes[output.peer, output.session].start(output)
             case RoomDone():
                 self._end_room(RoomOutcome(output.room, self._rank.rank, done=True))
@@ -176,7 +159,7 @@ class Performing:
 
     def _send(self, send: Send, now: float) -> None:
         if isinstance(send.message, StagingReq):
-            self._times.asked(ChunkKey(send.message.room, send.peer, send.message.chunk), now)
+            self.telling.times.asked(ChunkKey(send.message.room, send.peer, send.message.chunk), now)
         outcome = self._send_data(send) if send.channel is Channel.DATA else self._send_control(send)
         self._sends[outcome.value] += 1
         # A peer that is not there yet is no trouble: daemons start in any order.
@@ -211,14 +194,9 @@ class Performing:
             self._log.warning("frame_refused", peer=peer, suppressed=suppressed, **detail)
 
     def _note(self, peer: str, message: ToPrefill, now: float) -> None:
-        """Log what only passes through here."""
+        """Tell what only passes through here."""
+        self.telling.heard(peer, message, now)
         match message:
-            case StagingRsp(status=GrantStatus.GRANTED):
-                self._times.granted(ChunkKey(message.room, peer, message.chunk), now)
-            case ChunkDone(status=DoneStatus.SCATTERED) | StagingRsp(status=GrantStatus.DONE):
-                line = self._times.done(ChunkKey(message.room, peer, message.chunk), now)
-                if line is not None:
-                    self._log.debug("chunk_completed", peer=peer, room=message.room, chunk=message.chunk, **line)
             case Subscribed():
                 detail = {"decode_id": message.decode_id, "decode_rank": message.decode_rank, "plane": message.plane}
                 not_taken = self._not_taken(peer, message.plane)
@@ -316,7 +294,7 @@ class Performing:
     def _write_ended(self, end: WriteEnd) -> None:
         now, write = self._around.loop.clock(), end.write
         if end.failure is None:
-            self._times.written(ChunkKey(write.room, write.peer, write.chunk), now)
+            self.telling.times.written(ChunkKey(write.room, write.peer, write.chunk), now)
             self.perform(self._handler.write_finished(write.write_id, end.checksum, now), now)
             return
         if self._limit.admit(("write", write.peer), now) is not None:
@@ -324,9 +302,5 @@ class Performing:
         self.perform(self._handler.write_failed(write.write_id, end.failure, now), now)
 
     def _end_room(self, outcome: RoomOutcome) -> None:
-        self._times.forget(outcome.room)
-        if outcome.done:
-            self._log.info("room_completed", room=outcome.room)
-        else:
-            self._log.warning("room_failed", room=outcome.room, code=outcome.code, reason=outcome.message)
+        self.telling.room_ended(outcome, self._around.loop.clock())
         self._around.room_ended(outcome)

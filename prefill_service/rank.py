@@ -56,7 +56,10 @@ class PrefillRank:
         self._check_endpoints(decode)
         check_page_run(pool.layout, source, token_start + num_tokens)
         now = self._loop.clock()
-        self.perform_with(handler.submit_chunk(room, decode, token_start, num_tokens, source, now, traceparent), now)
+        outputs = handler.submit_chunk(room, decode, token_start, num_tokens, source, now, traceparent)
+        assert self.performing is not None
+        self.performing.telling.room_submitted(room, now, traceparent)
+        self.perform_with(outputs, now)
 
     def finish_room(self, room: str) -> None:
         """No more tokens will come. Raises ``RoomRefused`` or ``EngineError``."""
@@ -88,9 +91,13 @@ class PrefillRank:
     def snapshot(self) -> dict[str, object]:
         """The machine as plain values, and what the sockets saw."""
         state: dict[str, object] = {"rank": self.rank, "pool_registered": self.handler is not None}
-        if self.handler is not None and self.performing is not None:
-            state |= {**self.handler.snapshot(), **self.performing.counts()}
+        if self.handler is not None:
+            state |= {**self.handler.snapshot(), **self.counts()}
         return state
+
+    def counts(self) -> dict[str, object]:
+        """What the sockets saw."""
+        return {} if self.performing is None else self.performing.counts()
 
     # ---- time and the end -----------------------------------------------------------------------------------------------
 

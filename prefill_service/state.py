@@ -57,6 +57,8 @@ class PrefillState:
     out: list[Output] = field(default_factory=list)
     now: float = 0.0
     draining: bool = False
+    progress_at: float | None = None
+    """When a write last ended well, or a chunk was last scattered."""
     over: tuple[str, str] | None = None
     """Code and reason once this life takes no more rooms for good."""
 

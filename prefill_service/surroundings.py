@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Protocol
@@ -18,6 +18,7 @@ from runtime.endpoint import Context
 from runtime.flight_recorder import FlightRecorder
 from runtime.loop import EventLoop
 from runtime.room_waiters import RoomOutcome
+from runtime.telemetry import Telemetry
 from runtime.workers import WorkerPool
 
 
@@ -51,6 +52,7 @@ class Surroundings:
     connections: Connections
     access: PlaneAccess
     flight: FlightRecorder | None = None
+    telemetry: Telemetry = field(default_factory=Telemetry)
 
     def machine(self, rank: int, settings: PrefillHandlerSettings) -> PrefillStagingHandler:
         """A rank's machine, recorded from its birth on."""

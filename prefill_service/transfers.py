@@ -184,7 +184,7 @@ class Transfers:
         self.closing.withdraw(chunk)
         chunk.apply(ChunkEvent.SCATTERED, self.state.now)
         del room.targets[chunk.peer].open[chunk.index]
-        room.progress_at = self.state.now
+        room.progress_at = self.state.progress_at = self.state.now
         self._ask_a_busy_one(session)
         self.closing.settle(room)
 
@@ -225,7 +225,7 @@ class Transfers:
             return
         chunk.apply(ChunkEvent.FINISHED, self.state.now)
         chunk.write_id, chunk.checksum, chunk.write_failures = None, checksum, 0
-        room.progress_at = self.state.now
+        room.progress_at = self.state.progress_at = self.state.now
         self.repeats.announce(write.session, chunk)
 
     def write_failed(self, write: Write, reason: str) -> None:

@@ -1,6 +1,11 @@
 """Which addresses only this machine can reach."""
 
 import ipaddress
+from collections.abc import Iterator
+
+from runtime.settings import Problem
+
+MAX_PORT = 65_535
 
 
 def is_loopback(host: str) -> bool:
@@ -22,3 +27,10 @@ def is_wildcard(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_unspecified
     except ValueError:
         return host in {"", "*"}
+
+
+def http_problems(host: str, *, public: bool) -> Iterator[Problem]:
+    """What is wrong with the address of an HTTP port that only reads, but tells everything to whoever asks."""
+    if not public and not is_loopback(host):
+        advice = "bind loopback, or accept with --http-public that others read metrics, room ids and status"
+        yield Problem(("http_host",), repr(host), "a loopback address", advice)

@@ -22,11 +22,13 @@ TREES = (*PRODUCT, *(name for name in OUTSIDE if (ROOT / name).is_dir()))
 SHELLS = {
     "decode_service": (
         *("server", "rank", "performing", "commands", "engine", "config", "guard", "__main__"),
+        *("observing", "metrics", "telling"),
         *("surroundings", "region", "regions", "scatter", "scatter_job"),
     ),
     "prefill_service": (
         *("client", "rank", "performing", "commands", "engine", "config", "__main__"),
-        *("surroundings", "peer_link", "session_plane", "openings", "plane_access", "writers", "gather"),
+        *("observing", "metrics", "telling", "openings", "plane_access"),
+        *("surroundings", "peer_link", "session_plane", "writers", "gather"),
     ),
 }
 """First parts of the module names that may touch the outside world."""
@@ -50,6 +52,9 @@ MAY_IMPORT = {
     "integrations": {"protocol", "runtime", "decode_service", "prefill_service", "integrations"},
     "examples": {"protocol", "runtime", "decode_service", "prefill_service", "examples"},
 }
+
+EXTRAS = {"opentelemetry": "otel"}
+"""Packages that the product imports only where the extra of that name is installed."""
 
 MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol"}
 ZMQ_HOMES = {
@@ -256,6 +261,8 @@ def test_dependencies_are_declared_and_used() -> None:
     declared = {re.split(r"[<>=!~\[ ]", requirement)[0] for requirement in project["dependencies"]}
     imported = {top(used) for name, module in modules(*PRODUCT) for used in imports(name, module)}
     outside = {name for name in imported if name not in {*PRODUCT, *sys.stdlib_module_names}}
+    assert {extra for name, extra in EXTRAS.items() if name in outside} <= set(project["optional-dependencies"])
+    outside -= set(EXTRAS)
     assert {{"zmq": "pyzmq", "prometheus_client": "prometheus-client"}.get(name, name) for name in outside} == declared
 
 

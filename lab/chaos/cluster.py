@@ -212,7 +212,8 @@ class Cluster:
     def _common(self, ranks: str, planes: str) -> list[str]:
         return [
             *("--ranks", ranks, "--planes", planes, "--chunk-tokens", f"{self.shape.chunk_tokens}"),
-            *("--shm-dir", f"{self.segments}", "--runtime-dir", f"{self.workspace.runtime}", "--log-level", "debug"),
+            *("--shm-dir", f"{self.segments}", "--runtime-dir", f"{self.workspace.runtime}"),
+            *("--log-level", "debug", "--http-port", "0"),
         ]
 
 

@@ -87,6 +87,7 @@ class EmbeddedPair:
         (folder / "shm").mkdir()
         common: dict[str, Any] = {"chunk_tokens": CHUNK_TOKENS, "planes": (plane,), "shm_dir": folder / "shm"}
         common["runtime_dir"] = folder / "run"
+        common["http_port"] = 0
         ports: dict[str, Any] = {"base_port": port, "data_base_port": port + len(decode), "ring_bytes": ring_bytes}
         self.server = DecodeStagingServer(DecodeServiceConfig(ranks=tuple(range(len(decode))), **ports, **common))
         ranks = tuple(range(len(self.prefill_pools)))

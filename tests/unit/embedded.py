@@ -60,6 +60,7 @@ def decode_config(folder: Path, **changes: Any) -> DecodeServiceConfig:
         "shm_dir": folder / "shm",
         "runtime_dir": folder / "run",
         "drain_s": 5.0,
+        "http_port": 0,
     }
     return DecodeServiceConfig(**{**settings, **changes})
 
@@ -71,6 +72,7 @@ def prefill_config(folder: Path, **changes: Any) -> PrefillServiceConfig:
         "shm_dir": folder / "shm",
         "runtime_dir": folder / "run",
         "drain_s": 5.0,
+        "http_port": 0,
     }
     return PrefillServiceConfig(**{**settings, **changes})
 

@@ -3,7 +3,7 @@
 import json
 
 from decode_service.explaining import Explanation, explain_ring, explain_room, waiting_chunks
-from protocol.messages import Blocked, Heartbeat
+from protocol.messages import Blocked, Heartbeat, WatermarkUpdate
 from protocol.watermark import START
 from tests.unit.decode_service.driver import CHUNK_TOKENS, Driver
 
@@ -165,8 +165,7 @@ def test_failed_sends_are_told() -> None:
     session = driver.join()
     driver.register("r")
     driver.grant([session], "r")
-    message = driver.hear(Heartbeat(session, 1, START))[0].message  # type: ignore[union-attr]
-    driver.do(driver.handler.send_failed(b"", message, "full", driver.now))
+    driver.do(driver.handler.send_failed(b"", WatermarkUpdate(0, 0, session), "full", driver.now))
     assert "1 send to it failed, the latest 0.0 s ago (full)" in told(why(driver, "r"))
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgpack
 
+from decode_service.snapshot import take_snapshot
 from tests.unit.decode_service.driver import CHUNK_TOKENS, Driver
 
 
@@ -29,7 +30,9 @@ def test_idle_rank() -> None:
         "round": 0,
         "head": 0,
         "watermark": [0, 0],
+        "watermark_age_s": None,
         "live_grants": 0,
+        "live_bytes": 0,
         "oldest_grant": None,
     }
     assert (shot["grants"], shot["sessions"], shot["rooms"]) == ([], [], [])
@@ -77,5 +80,28 @@ def test_sessions_and_their_silence() -> None:
     assert (row["session"], row["prefill_id"], row["group"], row["plane"]) == (session, "g-p0", "g", "shm")
     assert (row["fenced"], row["silent_s"], row["lease_left_s"]) == (False, 3.0, 9.0)
     assert (row["unwritten_grants"], row["chunks_in_flight"], row["blocked"]) == (1, 1, None)
+    assert (row["heard_s_ago"]["STAGING_REQ"], row["sent_s_ago"]["STAGING_RSP"], row["sends_failed"]) == (3.0, 3.0, 0)
+    assert (row["told_watermark"], row["seen"]) == ([0, 0], [0, 0])
     assert (shot["session_count"], shot["room_count"], shot["parked_requests"]) == (1, 1, 1)
     assert shot["counters"]["sessions_opened"] == 1
+
+
+def test_tables_can_be_cut_short() -> None:
+    """Fewer rows where only counts are wanted; the counts stay exact."""
+    driver = Driver(1, ring=1000)
+    driver.join()
+    driver.register("r")
+    shot = driver.handler.snapshot()
+    cut = take_snapshot(driver.handler.as_of(driver.now + 5), 0)
+    assert (cut["sessions"], cut["rooms"], cut["session_count"], cut["room_count"]) == ([], [], 1, 1)
+    assert len(shot["rooms"]) == 1  # type: ignore[arg-type]
+    assert driver.handler.state.now == driver.now
+
+
+def test_looking_on_takes_time_along() -> None:
+    """Ages are those of the moment of the look, and the machine itself does not notice it."""
+    driver = Driver(1)
+    session = driver.join()
+    rows: Any = take_snapshot(driver.handler.as_of(driver.now + 5), 10)["sessions"]
+    assert [(row["session"], row["silent_s"]) for row in rows] == [(session, 5.0)]
+    assert driver.handler.as_of(driver.now - 5).now == driver.now

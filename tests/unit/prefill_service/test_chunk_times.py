@@ -5,8 +5,8 @@ from prefill_service.chunk_times import ChunkKey, ChunkTimes
 KEY = ChunkKey("room", "peer", 0)
 
 
-def test_each_stage_is_measured_from_the_one_before() -> None:
-    """The four stages add up to the whole, in milliseconds; repeats of a request or a grant change nothing."""
+def test_each_moment_is_kept_once() -> None:
+    """The five moments of a chunk's way; repeats of a request or a grant change nothing."""
     times = ChunkTimes()
     times.asked(KEY, 1.0)
     times.asked(KEY, 1.5)
@@ -14,25 +14,20 @@ def test_each_stage_is_measured_from_the_one_before() -> None:
     times.granted(KEY, 2.5)
     times.started(KEY, 4.0)
     times.written(KEY, 7.0)
-    line = times.done(KEY, 11.0)
-    assert line == {"requested_ms": 1000.0, "gated_ms": 2000.0, "written_ms": 3000.0, "scattered_ms": 4000.0}
+    assert times.done(KEY, 11.0) == (1.0, 2.0, 4.0, 7.0, 11.0)
     assert times.done(KEY, 12.0) is None
     assert len(times) == 0
 
 
-def test_a_chunk_says_what_it_waits_for() -> None:
-    """After every stage the next one is named; a new write goes back to it."""
+def test_a_new_write_begins_its_stages_anew() -> None:
+    """A write that was sent back is not the one whose bytes arrived."""
     times = ChunkTimes()
     times.asked(KEY, 1.0)
-    seen = []
-    for step in (times.granted, times.started, times.written, times.started):
-        oldest = times.oldest()
-        assert oldest is not None
-        seen.append(oldest[1].waits_for)
-        step(KEY, 2.0)
-    oldest = times.oldest()
-    assert oldest is not None
-    assert [*seen, oldest[1].waits_for] == ["grant", "gate", "write", "scatter", "write"]
+    times.granted(KEY, 2.0)
+    times.started(KEY, 3.0)
+    times.written(KEY, 4.0)
+    times.started(KEY, 5.0)
+    assert times.done(KEY, 6.0) == (1.0, 2.0, 5.0, None, 6.0)
 
 
 def test_a_room_that_is_over_leaves_nothing() -> None:
@@ -45,8 +40,5 @@ def test_a_room_that_is_over_leaves_nothing() -> None:
     times.forget("room")
     times.granted(KEY, 2.0)
     times.written(KEY, 2.0)
-    oldest = times.oldest()
-    assert oldest is not None
-    assert oldest[0] == other
-    assert times.done(other, 3.0) == {"requested_ms": None, "gated_ms": None, "written_ms": None, "scattered_ms": None}
-    assert times.oldest() is None
+    assert len(times) == 1
+    assert times.done(other, 3.0) == (1.0, None, None, None, 3.0)

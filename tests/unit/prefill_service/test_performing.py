@@ -2,36 +2,10 @@
 
 from pathlib import Path
 
-import pytest
 import structlog
 
 from protocol.layout import PageRun
-from runtime.engine_protocol import EngineError
 from tests.unit.embedded import RUN, WAIT_S, EmbeddedPair
-
-
-def test_a_chunk_says_where_its_time_went(tmp_path: Path) -> None:
-    """Every chunk ends in one line with its four stages, every room in one line on each side."""
-    with structlog.testing.capture_logs() as lines, EmbeddedPair(tmp_path) as pair:
-        assert all(outcome.done for outcome in pair.carry("room", 20))
-    chunks = [line for line in lines if line["event"] == "chunk_completed"]
-    assert [line["chunk"] for line in chunks] == [0, 1, 2]
-    for line in chunks:
-        for stage in ("requested_ms", "gated_ms", "written_ms", "scattered_ms"):
-            assert line[stage] >= 0
-    assert len([line for line in lines if line["event"] == "room_completed"]) == 2
-
-
-def test_a_chunk_that_waits_is_named(tmp_path: Path) -> None:
-    """A chunk that nobody grants is named with what it waits for, once per interval."""
-    with structlog.testing.capture_logs() as lines, EmbeddedPair(tmp_path, prefill={"stall_warn_s": 0.01}) as pair:
-        pair.submit("room", 8)
-        with pytest.raises(EngineError, match="still live"):
-            pair.client.engine.wait_room("room", 0, timeout_s=0.5).result(WAIT_S)
-        pair.client.engine.abort_room("room", 0).result(WAIT_S)
-    stalls = [line for line in lines if line["event"] == "chunk_stalled"]
-    assert stalls
-    assert (stalls[0]["room"], stalls[0]["chunk"], stalls[0]["waits_for"]) == ("room", 0, "grant")
 
 
 def test_a_plane_that_does_not_open_is_dropped(tmp_path: Path) -> None:
