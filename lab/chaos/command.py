@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 import click
 from rich.console import Console
@@ -61,8 +62,13 @@ def chaos_json(results: Sequence[Result]) -> dict[str, object]:
 
 
 def error_line(result: Result) -> str:
-    """What was wrong, in one line."""
-    return f"{result.name}: {result.outcome}: {result.reason.partition(chr(10))[0] or 'no reason known'}"
+    """What was wrong, in one line: the first of the reason, and where that announces a log, the last of that log."""
+    lines = result.reason.splitlines() or ["no reason known"]
+    text = lines[0]
+    if text.endswith("log:"):
+        log = list(takewhile(lambda line: line.startswith("  |"), lines[1:]))
+        text += "".join(log[-1:]).replace("  |", "", 1)
+    return f"{result.name}: {result.outcome}: {text}"
 
 
 def print_chaos(results: Sequence[Result], console: Console) -> None:

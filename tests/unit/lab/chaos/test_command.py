@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from lab.chaos.command import SCENARIOS, all_passed, chaos, chaos_json, play, print_chaos
+from lab.chaos.command import SCENARIOS, all_passed, chaos, chaos_json, error_line, play, print_chaos
 from lab.chaos.scenario import Findings, Outcome, Result, Scenario
 from lab.progress import PlainProgress
 
@@ -35,6 +35,13 @@ def test_errors_are_listed_in_one_line_each() -> None:
     value = chaos_json([PASSED, UNAVAILABLE])
     assert value["scenarios"] == [PASSED.to_json(), UNAVAILABLE.to_json()]
     assert value["errors"] == ["link_down_within_lease: unavailable: no ip here: install it"]
+
+
+def test_the_error_of_a_dead_daemon_is_its_last_word() -> None:
+    """Where the reason shows the end of a log, the line has what the daemon said last, and no other daemon's log."""
+    text = "decode daemon exited with status 1; the end of its log:\n  | starting\n  | error: no memory\nprefill0:\n  | ready"
+    expected = "port_taken: failed: decode daemon exited with status 1; the end of its log: error: no memory"
+    assert error_line(Result("port_taken", Outcome.FAILED, 1.0, reason=text)) == expected
 
 
 def test_people_see_the_claim_that_does_not_hold() -> None:
