@@ -121,15 +121,19 @@ class DecodeObserving:
         return [rank for number, rank in self._ranks.items() if number == fields.rank(body)]
 
     def _drawn(self, state: DecodeState) -> dict[str, object]:
-        boxes = [*map(_box_of_record, state.history), *map(_box_of_grant, state.grants)]
         settings = state.settings
         return {
             "rank": settings.decode_rank,
             "title": f"{settings.decode_id} rank {settings.decode_rank}: ring of {state.grants.allocator.total_size} bytes",
             "ring_bytes": state.grants.allocator.total_size,
             "now": state.now,
-            "boxes": [asdict(box) for box in boxes],
+            "boxes": [asdict(box) for box in boxes(state)],
         }
+
+
+def boxes(state: DecodeState) -> list[Box]:
+    """The latest grants of the ring in space and time, those that have ended first."""
+    return [*map(_box_of_record, state.history), *map(_box_of_grant, state.grants)]
 
 
 def _box_of_record(record: GrantRecord) -> Box:
