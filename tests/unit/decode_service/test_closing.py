@@ -141,7 +141,7 @@ class TestAbortByPrefill:
         assert ends(driver.register("long-ago")) == []
 
     def test_of_another_groups_room(self) -> None:
-        """Another group's word about a room id is acked and touches no room of this group, live or to come (G4)."""
+        """Another group's word about a room id is acked and touches no room of this group, live or to come."""
         driver, a, b, granted = writing_room()
         stranger = driver.join(0, group="h")
         assert ends(driver.abort(stranger, "r")) == []
@@ -152,7 +152,7 @@ class TestAbortByPrefill:
 
 
 def test_slots_of_an_aborted_room_are_released() -> None:
-    """A room aborted before its bytes came pins nothing once it is proven quiet: later rooms go on (A3)."""
+    """A room aborted before its bytes came pins nothing once it is proven quiet: later rooms go on."""
     driver = Driver(2)
     a, b = driver.join(0), driver.join(1)
     driver.register("r1", 2)
@@ -168,7 +168,7 @@ def test_slots_of_an_aborted_room_are_released() -> None:
 
 
 def test_region_being_written_is_not_handed_on() -> None:
-    """An abort while writers write: the next grant over those bytes is not ready before both acks (E5)."""
+    """An abort while writers write: the next grant over those bytes is not ready before both acks."""
     driver, a, b, _ = writing_room()
     aborts = messages(driver.do(driver.handler.abort_room("r", "enough", driver.now)), Abort)
     driver.register("s")

@@ -51,7 +51,7 @@ def test_one_decode_rank_of_two_has_one_writer() -> None:
 
 
 def test_the_same_writer_twice_is_one_writer() -> None:
-    """Two words of writer 0 do not complete a chunk of two writers; then writer 1's does, once (B5)."""
+    """Two words of writer 0 do not complete a chunk of two writers; then writer 1's does, once."""
     driver, a, b = granted_room()
     granted = driver.grant([a, b], "r")
     assert [found(driver.ready(a, "r", granted[a]), ScatterChunk) for _ in range(2)] == [[], []]
@@ -376,7 +376,7 @@ def test_word_of_a_closed_grant_proves_quiet() -> None:
 
 
 def test_new_room_does_not_inherit_arrivals() -> None:
-    """The words of a failed room are forgotten with it: a reused id starts from nothing (B9)."""
+    """The words of a failed room are forgotten with it: a reused id starts from nothing."""
     driver, a, b = granted_room(room_deadline_s=5.0)
     old = driver.grant([a, b], "r")
     driver.ready(a, "r", old[a])

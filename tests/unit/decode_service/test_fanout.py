@@ -121,7 +121,7 @@ def test_removed_session_is_forgotten_everywhere() -> None:
 
 
 def test_dead_subscribers_cost_a_free_nothing() -> None:
-    """With 10,000 stopped subscribers and three that take part, 1,000 changes touch those three only (C1)."""
+    """With 10,000 stopped subscribers and three that take part, 1,000 changes touch those three only."""
     fanout = make(*(f"dead-{n}" for n in range(10_000)), "x", "y", "z")
     for n in range(10_000):
         fanout.set_aside(f"dead-{n}", 0.0)

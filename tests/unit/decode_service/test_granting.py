@@ -47,7 +47,7 @@ def test_one_writer_is_granted_at_once() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 5])
 def test_repeats_get_the_same_grant(repeats: int) -> None:
-    """A request repeated because its answer was lost is answered from the record, without a second allocation (B1)."""
+    """A request repeated because its answer was lost is answered from the record, without a second allocation."""
     driver, a, b = two_writers()
     driver.register("r")
     granted = driver.grant([a, b], "r")
@@ -77,7 +77,7 @@ def test_writer_that_wrote_is_told_to_wait() -> None:
 
 
 def test_request_after_the_scatter_is_done() -> None:
-    """A late request for a consumed chunk allocates nothing and says ``done``, while the room lives and after (B8)."""
+    """A late request for a consumed chunk allocates nothing and says ``done``, while the room lives and after."""
     driver, a, b = two_writers()
     driver.register("r", 2 * CHUNK_TOKENS)
     driver.move([a, b], "r", 0)
@@ -121,7 +121,7 @@ def test_request_while_a_failed_room_ends_is_aborted() -> None:
     ],
 )
 def test_indices_off_the_grid_are_invalid(chunk: int, start: int, tokens: int, field: str) -> None:
-    """Whatever index a frame carries, it is compared with the room and sizes nothing (B6); the room goes on."""
+    """Whatever index a frame carries, it is compared with the room and sizes nothing; the room goes on."""
     driver, a, b = two_writers()
     driver.register("r", 6)
     answer = driver.ask(a, "r", chunk, start=start, tokens=tokens)
@@ -135,7 +135,7 @@ def test_indices_off_the_grid_are_invalid(chunk: int, start: int, tokens: int, f
 
 
 def test_writers_that_disagree_never_share_a_grant() -> None:
-    """The second writer's other idea of the tokens is refused, and the first one goes on waiting (B5)."""
+    """The second writer's other idea of the tokens is refused, and the first one goes on waiting."""
     driver, a, b = two_writers()
     driver.register("r")
     assert status(driver.ask(a, "r")) is GrantStatus.PENDING
@@ -163,7 +163,7 @@ def test_rank_without_a_slice_is_invalid() -> None:
 
 
 def test_oversized_fails_that_room_only() -> None:
-    """A chunk larger than the ring fails its room for good; the next room of the same sessions succeeds (A6)."""
+    """A chunk larger than the ring fails its room for good; the next room of the same sessions succeeds."""
     driver, a, b = two_writers(ring=60)
     driver.register("big")
     driver.register("fits", 3)
@@ -243,7 +243,7 @@ class TestParking:
     """Requests that come before the engine has registered their room."""
 
     def test_granted_when_the_room_comes(self) -> None:
-        """A request 10 ms before its room is answered when the room comes (B2)."""
+        """A request 10 ms before its room is answered when the room comes."""
         driver, a, b = two_writers()
         assert driver.ask(a, "r") is None
         assert driver.ask(b, "r") is None
@@ -304,7 +304,7 @@ def test_fenced_writers_request_does_not_count() -> None:
 
 
 def test_every_answer_carries_the_watermark() -> None:
-    """The watermark rides in each answer, so a lost ``WATERMARK`` heals with the next request (A7)."""
+    """The watermark rides in each answer, so a lost ``WATERMARK`` heals with the next request."""
     driver, a, b = two_writers()
     driver.register("r", 2 * CHUNK_TOKENS)
     driver.move([a, b], "r", 0)

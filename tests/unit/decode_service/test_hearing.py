@@ -62,7 +62,7 @@ def test_stranger_on_a_data_socket_cannot_be_answered() -> None:
 
 
 def test_sessions_of_another_epoch_are_strangers() -> None:
-    """A decode rank that restarted knows none of its former life's sessions, so nothing they believe counts here (C4)."""
+    """A decode rank that restarted knows none of its former life's sessions, so nothing they believe counts here."""
     before, after = Driver(1, epoch=1), Driver(1, epoch=2)
     old = before.join()
     after.join()
@@ -70,7 +70,7 @@ def test_sessions_of_another_epoch_are_strangers() -> None:
 
 
 def test_heartbeat_is_acked_and_followed_by_the_watermark() -> None:
-    """The answer to a heartbeat repeats the absolute state, so a lost ``WATERMARK`` heals when nothing else moves (A7)."""
+    """The answer to a heartbeat repeats the absolute state, so a lost ``WATERMARK`` heals when nothing else moves."""
     driver = Driver(1)
     session = driver.join()
     driver.register("r")
@@ -113,7 +113,7 @@ def noise(session: str | None) -> RemoteProtocolError:
 
 
 def test_noise_is_counted_and_answered_to_current_sessions_only() -> None:
-    """A malformed frame of a live session is answered; that of anyone else is counted and dropped (D2)."""
+    """A malformed frame of a live session is answered; that of anyone else is counted and dropped."""
     driver = Driver(1)
     session = driver.join()
     outputs = driver.do(driver.handler.receive_error(b"there", noise(session), driver.now))

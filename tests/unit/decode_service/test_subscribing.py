@@ -37,7 +37,7 @@ def test_answer_and_snapshot_at_once() -> None:
 
 
 def test_newcomer_may_write_at_once() -> None:
-    """A session that starts at round 3 is told so, and its first grant is ready for it (A2)."""
+    """A session that starts at round 3 is told so, and its first grant is ready for it."""
     driver = Driver(1)
     a = driver.join()
     for room in ("r1", "r2", "r3"):
