@@ -13,10 +13,10 @@ stamp := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types bench fuzz coverage format clean FORCE
+.PHONY: help setup demo test test-compose lint types bench fuzz coverage format clean FORCE
 
 help: ## List the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(stamp) ## Make the virtual environment $(VENV) with $(PYTHON)
 
@@ -38,6 +38,10 @@ bench: $(stamp) ## Measure throughput and latency, short form
 
 fuzz: $(stamp) ## Fuzz the decoder for FUZZ_S seconds (60)
 	@scripts/fuzz $(python) $(FUZZ_S)
+
+test-compose: ## Build the image and run the shipped compose file for real (root on Debian 12)
+	.ci/kubernetes
+	.ci/compose
 
 coverage: $(stamp) ## Run the unit tests with branch coverage of the pure part
 	$(python) -m pytest --cov --cov-report=term tests/unit $(ARGS)

@@ -1,10 +1,11 @@
 """``lab play``: the demo's workload over daemons that are already running, for as long as asked; every byte is checked."""
 
 import asyncio
+import secrets
 import sys
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -68,7 +69,10 @@ def play_shape(options: PlayOptions) -> PairShape:
 def run_play(options: PlayOptions, shape: PairShape, view: ProgressView) -> RunReport:
     """Play the synthetic workload. Raises ``DaemonDied`` if a daemon does not answer for as long as a request may take."""
     grid = Grid(shape.chunk_tokens, shape.prefill_page_size, shape.decode_page_size)
-    requests = synthetic_workload(options.requests, shape.prefill_groups, grid, options.seed)
+    workload = synthetic_workload(options.requests, shape.prefill_groups, grid, options.seed)
+    # The daemons remember rooms that are over, those of former runs too.
+    run = secrets.token_hex(4)
+    requests = [replace(request, room=f"{run}-{request.room}") for request in workload]
     expected = sum(shape.request_bytes(request.num_tokens) for request in requests)
     report = RunReport(shape.plane, len(requests), expected, 0)
 
