@@ -182,10 +182,13 @@ class EventLoop:
             if self._wake >= 0:
                 os.eventfd_read(self._wake)
 
-    def _run_calls(self) -> None:
+    def _run_calls(self) -> bool:
+        """Run what was posted, and say whether there was anything."""
         # Only those that are there now: a call that posts another must not keep the sockets waiting.
-        for _ in range(len(self._calls)):
+        number = len(self._calls)
+        for _ in range(number):
             self._calls.popleft()()
+        return number > 0
 
     def _settle(self) -> float:
         """Read until nothing has arrived for a moment, and return when that moment began.
@@ -196,6 +199,7 @@ class EventLoop:
         while True:
             quiet_since = self.clock()
             heard = self._serve_ready(QUIET_S)
-            self._run_calls()
+            # A call tells the machines a later time than that; no time may be returned that lies before it.
+            heard = self._run_calls() or heard
             if not heard or quiet_since > until:
                 return quiet_since if not heard else self.clock()

@@ -124,6 +124,34 @@ def test_a_paused_process_reads_until_quiet_before_it_judges(loop: EventLoop, cl
     assert recorder.ticks[0] >= heard[0]
 
 
+def test_no_time_is_judged_by_that_lies_before_a_call_that_ran_meanwhile(
+    loop: EventLoop, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call posted after the last look at the sockets takes its time; the machines are then ticked no earlier than that."""
+    recorder = Recorder([], clock.now + 1.0)
+    loop.add_timed(recorder)
+    told: list[float] = []
+    serve = loop._serve_ready
+
+    def later() -> None:
+        clock.now += 0.1
+        told.append(clock.now)
+
+    def serve_and_be_called(sleep_s: float) -> bool:
+        heard = serve(sleep_s)
+        if not heard and not told:
+            loop.call_soon_threadsafe(later)
+        return heard
+
+    def stopped() -> None:
+        clock.now += 1.0 + 10 * PAUSE_S
+        monkeypatch.setattr(loop, "_serve_ready", serve_and_be_called)
+
+    loop.call_soon_threadsafe(stopped)
+    loop.turn()
+    assert recorder.ticks == told
+
+
 def test_a_post_from_another_thread_ends_the_sleep() -> None:
     """A loop without deadlines sleeps until a thread posts, runs the post on its own thread, and stops when told."""
     loop = EventLoop()
