@@ -116,7 +116,8 @@ def test_an_abort_reaches_the_other_side(tmp_path: Path) -> None:
         for rank in range(DECODE_TP):
             deployment.decode_engine.abort_room("room", rank, "changed my mind").result(WAIT_S)
         outcomes = deployment.outcomes("room")
-        assert {outcome.code for outcome in outcomes} <= {"aborted", "aborted_by_decode"}
+        # The news of one decode rank's abort may reach the others by way of the prefill before their own engine's does.
+        assert {outcome.code for outcome in outcomes} <= {"aborted", "aborted_by_decode", "aborted_by_prefill"}
         carry(deployment, "next", 64)
 
 
