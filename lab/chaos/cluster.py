@@ -5,6 +5,7 @@ here starts a dead daemon again or aborts a room by itself, so whatever is notic
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -220,6 +221,25 @@ class Cluster:
 def send(daemon: Decode | Prefill, number: signal.Signals) -> None:
     """Send a signal to a daemon's process."""
     os.kill(daemon.process.pid, number)
+
+
+async def suspend(daemon: Decode | Prefill) -> None:
+    """SIGSTOP, and wait until no thread of the process runs any more: until then one of them may still get some work done."""
+    send(daemon, signal.SIGSTOP)
+
+    async def is_still() -> bool:
+        return thread_states(daemon.process.pid) == {"T"}
+
+    await until(WAIT_S, f"the {daemon.process.name} stands still", is_still)
+
+
+def thread_states(pid: int) -> set[str]:
+    """The kernel's letters for the states in which threads of a process are; ``T`` is stopped."""
+    states = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a thread that ends meanwhile
+            states.add((task / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0])
+    return states
 
 
 def log_of(daemon: Decode | Prefill) -> str:

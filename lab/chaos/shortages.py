@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from lab.chaos.carrying import begin, failed_with, passes
-from lab.chaos.cluster import WAIT_S, Cluster, ClusterOptions, Decode, Prefill, log_of, send
+from lab.chaos.cluster import WAIT_S, Cluster, ClusterOptions, Decode, Prefill, log_of, send, suspend
 from lab.chaos.copies import OWN_SLACK_S, WRITERS, stepped
 from lab.chaos.expectations import Unavailable, expect, until, within
 from lab.chaos.scenario import Findings, Scenario, deployed
@@ -136,7 +136,7 @@ async def shared_memory_full_at_replacement() -> Findings:
             await passes(cluster, 1)
             victim = await begin(cluster, 0, chunks=2)
             await victims_steps.until(HALF, WRITERS, WAIT_S, "the victim's copies are half done")
-            send(cluster.prefills[0], signal.SIGSTOP)
+            await suspend(cluster.prefills[0])
             victims_steps.go()
             ballast = fill_up(segments)
             other = await begin(cluster, 1, chunks=3)
@@ -146,6 +146,7 @@ async def shared_memory_full_at_replacement() -> Findings:
             expect(all("is full" in reason for reason in stuck), f"inspection does not say why the ring is stuck: {stuck}")
             expect("region_replacement_failed" in log_of(cluster.decode), "the log does not say that the replacement failed")
             expect(not any(ending.done() for ending in other.decode_endings), "another room ended although the ring is pinned")
+            expect(not victims_steps.seen(DONE), "the stopped prefill went on copying")
             send(cluster.prefills[0], signal.SIGCONT)
             continued = time.monotonic()
             await victims_steps.until(DONE, WRITERS, WAIT_S, "the stopped copies end")

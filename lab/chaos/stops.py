@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from lab.chaos.carrying import begin, passes
-from lab.chaos.cluster import ClusterOptions, send
+from lab.chaos.cluster import ClusterOptions, send, suspend
 from lab.chaos.expectations import expect
 from lab.chaos.scenario import Findings, Scenario, deployed
 from lab.chaos.timers import FENCE_S, LEASE_S, QUARANTINE_S
@@ -20,7 +20,7 @@ async def prefill_stopped(plane: str, *, long: bool) -> Findings:
         await asyncio.gather(passes(cluster, 0), passes(cluster, 1))
         stopped = cluster.prefills[0]
         held = [await begin(cluster, 0, chunks=6) for _ in range(4)]
-        send(stopped, signal.SIGSTOP)
+        await suspend(stopped)
         bystanders = [await begin(cluster, 1) for _ in range(4)]
         if long:
             for bystander in bystanders:
@@ -48,7 +48,7 @@ async def decode_stopped(plane: str, *, long: bool) -> Findings:
     async with deployed(ClusterOptions(planes=(plane, plane))) as cluster:
         await asyncio.gather(passes(cluster, 0), passes(cluster, 1))
         held = [await begin(cluster, group, chunks=6) for group in (0, 1, 0, 1)]
-        send(cluster.decode, signal.SIGSTOP)
+        await suspend(cluster.decode)
         await asyncio.sleep(LONG_S if long else SHORT_S)
         lapsed = sum([await cluster.count_prefill(group, "leases_lapsed") for group in (0, 1)])
         send(cluster.decode, signal.SIGCONT)

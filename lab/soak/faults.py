@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from lab.chaos.cluster import Cluster, send
+from lab.chaos.cluster import Cluster, send, suspend
 from lab.chaos.links import STORM
 from lab.proxy import FAIR, MessageProxy
 
@@ -59,13 +59,13 @@ class Faults:
         await self._cluster.start(victim)
 
     async def _stop_decode(self) -> None:
-        send(self._cluster.decode, signal.SIGSTOP)
+        await suspend(self._cluster.decode)
         await asyncio.sleep(self._random.choice(STOPS_S))
         send(self._cluster.decode, signal.SIGCONT)
 
     async def _stop_prefill(self) -> None:
         victim = self._random.choice(self._cluster.prefills)
-        send(victim, signal.SIGSTOP)
+        await suspend(victim)
         await asyncio.sleep(self._random.choice(STOPS_S))
         send(victim, signal.SIGCONT)
 

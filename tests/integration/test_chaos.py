@@ -2,13 +2,20 @@
 
 import asyncio
 import json
+import signal
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from lab.__main__ import main
+from lab.chaos.carrying import begin
+from lab.chaos.cluster import WAIT_S, send, suspend
 from lab.chaos.command import SCENARIOS
+from lab.chaos.copies import WRITERS, stepped, the_ring
 from lab.chaos.scenario import Outcome, run_scenario
+from lab.pair import Programs
+from lab.stepping import DONE, HALF
 
 QUICK = (
     "prefill_killed_shm",
@@ -40,3 +47,26 @@ def test_the_command_prints_one_object() -> None:
     assert value["scenarios"][0]["recovery_s"] >= 0
     assert value["errors"] == []
     assert "port_taken: passed" in result.stderr
+
+
+def test_a_stopped_copy_would_overwrite_a_region_that_was_freed_on_a_guess() -> None:
+    """With a decode daemon that takes a lapsed lease for proof, the same course of events changes bytes of others."""
+
+    async def changed_bytes() -> int:
+        trusting = Programs(decode=(sys.executable, "-m", "tests.integration.trusting_daemon", "serve"))
+        async with stepped(programs=trusting) as (cluster, (victims_steps, others_steps)):
+            await begin(cluster, 0, chunks=1)
+            await victims_steps.until(HALF, WRITERS, WAIT_S, "the victim's copies are half done")
+            await suspend(cluster.prefills[0])
+            victims_steps.go(WRITERS)
+            await begin(cluster, 1, chunks=1)
+            await others_steps.until(HALF, WRITERS, WAIT_S, "the region is given away")
+            others_steps.go()
+            await others_steps.until(DONE, WRITERS, WAIT_S, "the region is written by its new owner")
+            assert not victims_steps.seen(DONE)
+            before = the_ring(cluster).read_bytes()
+            send(cluster.prefills[0], signal.SIGCONT)
+            await victims_steps.until(DONE, WRITERS, WAIT_S, "the stopped copies end")
+            return sum(old != new for old, new in zip(before, the_ring(cluster).read_bytes(), strict=True))
+
+    assert asyncio.run(changed_bytes()) > 0
