@@ -41,8 +41,8 @@ class WatermarkFanout:
         self._aside.cancel(session)
 
     def set_waiting(self, session: str, waiting: bool) -> None:
-        """Say whether this session holds grants that it has not written yet."""
-        if waiting:
+        """Say whether this session holds grants that it has not written yet; one that is not registered is owed nothing."""
+        if waiting and session in self:
             self._waiting[session] = None
             if session in self._owed:
                 del self._owed[session]

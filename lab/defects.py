@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import fields, replace
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from decode_service.allocator import StagingAllocator
 from decode_service.fanout import WatermarkFanout
@@ -35,9 +35,6 @@ from protocol.layout import PageRun, SlicePart, WriterSlice
 from protocol.messages import GrantStatus, Heartbeat, HeartbeatAck, StagingRsp, Subscribe, WatermarkUpdate
 from protocol.watermark import START, Watermark
 from runtime.pool import KvPool
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 P = TypeVar("P")
 
@@ -102,7 +99,7 @@ class HearingInSilence(Hearing):
         self.state.send(session, HeartbeatAck(session.id, message.seq))
 
 
-def rebuilt(part: "DataclassInstance", kind: Callable[..., P]) -> P:
+def rebuilt(part: Any, kind: Callable[..., P]) -> P:
     """A part of another kind with the same fields; ``kind`` adds none to those of the part's own class."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part) if field.init})
 

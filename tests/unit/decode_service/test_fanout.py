@@ -120,6 +120,14 @@ def test_removed_session_is_forgotten_everywhere() -> None:
     assert (len(fanout), taken(fanout, 99.0), fanout.next_deadline(), fanout._failures) == (0, [], None, {})
 
 
+def test_nobody_waits_who_is_not_registered() -> None:
+    """A fenced session may still be unproven in a grant: it is owed nothing for that, and takes no place."""
+    fanout = make("a")
+    fanout.remove("a")
+    fanout.set_waiting("a", waiting=True)
+    assert fanout._waiting == {}
+
+
 def test_dead_subscribers_cost_a_free_nothing() -> None:
     """With 10,000 stopped subscribers and three that take part, 1,000 changes touch those three only."""
     fanout = make(*(f"dead-{n}" for n in range(10_000)), "x", "y", "z")
