@@ -9,6 +9,7 @@ import pytest
 
 from protocol.layout import PageRun
 from runtime.engine_protocol import EngineError
+from tests.conformance.planes import PLANES
 from tests.integration.daemons import (
     CHUNK_BYTES,
     CHUNK_TOKENS,
@@ -19,8 +20,6 @@ from tests.integration.daemons import (
     WAIT_S,
     Deployment,
 )
-
-PLANES = ("shm", "zmq")
 
 
 def runs(seed: int, num_tokens: int) -> tuple[PageRun, PageRun]:
