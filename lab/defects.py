@@ -99,7 +99,7 @@ class HearingInSilence(Hearing):
         self.state.send(session, HeartbeatAck(session.id, message.seq))
 
 
-def rebuilt(part: Any, kind: Callable[..., P]) -> P:
+def rebuilt(part: Any, kind: Callable[..., P]) -> P:  # noqa: ANN401 - any dataclass
     """A part of another kind with the same fields; ``kind`` adds none to those of the part's own class."""
     return kind(**{field.name: getattr(part, field.name) for field in fields(part) if field.init})
 

@@ -103,7 +103,7 @@ class PrefillServiceConfig(Settings):
     max_rooms: int = setting(4096, kind=INTEGER, minimum=1, maximum=1 << 24, help="Live rooms of one rank.")
     max_tombstones: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 26, help="Rooms, live and closed, of one rank.")
     max_chunks_per_room: int = setting(65_536, kind=INTEGER, minimum=1, maximum=1 << 24, help="Chunks of one room.")
-    max_writes_in_flight: int = setting(4, kind=INTEGER, minimum=1, maximum=4096, help="Writes of one rank at the same time.")
+    max_writes_in_flight: int = setting(4, kind=INTEGER, minimum=1, maximum=4096, help="Writes to one decode rank at a time.")
     max_write_failures: int = setting(
         3, kind=INTEGER, minimum=1, maximum=1000, help="Failed writes before a chunk's room fails."
     )

@@ -158,7 +158,8 @@ def _tell_granted(state: PrefillState, found: Explanation, peer: Peer, chunk: Ch
     elif chunk in state.writes:
         limit = state.settings.max_writes_in_flight
         found.state = "queued"
-        found.summary = f"{head} waits for a write of this rank to end: {state.writes.in_flight} run, limit {limit} ({place})"
+        running = state.writes.in_flight[chunk.peer]
+        found.summary = f"{head} waits for a write to {there} to end: {running} run, limit {limit} ({place})"
     else:
         found.summary = f"{head} waits before it is written again ({place})"
 

@@ -64,7 +64,7 @@ class PrefillHandlerSettings:
     max_tombstones: int = 65_536
     """Rooms that are live or within their ``room_tombstone_s``."""
     max_writes_in_flight: int = 4
-    """Writes that run at the same time, over all peers."""
+    """Writes that run at the same time to one decode rank."""
     max_write_failures: int = 3
     """Failed writes of one chunk after which its room fails."""
     max_aborted_rooms: int = 1024

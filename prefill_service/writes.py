@@ -1,9 +1,13 @@
-"""Which writes run, and which may start next: first ready, first written, a bounded number at a time.
+"""Which writes run, and which may start next: first ready, first written, a bounded number at a time for each decode rank.
+
+The bound is per decode rank, so that one which takes no bytes (stopped, or behind a dead link) holds up nobody else's.
 
 A write is bound for life to the session and the grant it began with. Whatever happens to the chunk meanwhile, its end is told
 to this table, and only a chunk that still points at it takes it for its own.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -32,33 +36,37 @@ class WriteQueue:
     """The chunks ready to be written, in the order in which they became so, and the writes that run."""
 
     running: dict[int, Write] = field(default_factory=dict)
-    in_flight: int = 0
-    """Running writes that are not abandoned."""
-    _ready: dict[Chunk, None] = field(default_factory=dict)
+    in_flight: Counter[str] = field(default_factory=Counter)
+    """Running writes to each decode endpoint, without those that are abandoned."""
+    _ready: dict[str, dict[Chunk, None]] = field(default_factory=dict)
+    """Chunks by decode endpoint, never an empty entry."""
     _ids: "count[int]" = field(default_factory=lambda: count(1))
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return sum(map(len, self._ready.values()))
 
     def __contains__(self, chunk: Chunk) -> bool:
-        return chunk in self._ready
+        return chunk in self._ready.get(chunk.peer, ())
 
     def add(self, chunk: Chunk) -> None:
         """Queue a chunk whose grant may be written."""
-        self._ready[chunk] = None
+        self._ready.setdefault(chunk.peer, {})[chunk] = None
 
     def discard(self, chunk: Chunk) -> None:
         """Take a chunk out of the queue; one that is not in it changes nothing."""
-        self._ready.pop(chunk, None)
+        waiting = self._ready.get(chunk.peer, {})
+        waiting.pop(chunk, None)
+        if not waiting:
+            self._ready.pop(chunk.peer, None)
 
-    def first(self) -> Chunk:
-        """The chunk that has been ready for longest."""
-        return next(iter(self._ready))
+    def peers(self, limit: int) -> Iterator[str]:
+        """Decode endpoints for which a chunk is ready and fewer than ``limit`` writes run. Chunks may be taken meanwhile."""
+        return (peer for peer in tuple(self._ready) if peer in self._ready and self.in_flight[peer] < limit)
 
-    def next(self) -> Chunk:
-        """Take out the chunk that has been ready for longest."""
-        chunk = self.first()
-        del self._ready[chunk]
+    def next(self, peer: str) -> Chunk:
+        """Take out the chunk for that endpoint that has been ready for longest."""
+        chunk = next(iter(self._ready[peer]))
+        self.discard(chunk)
         return chunk
 
     def start(self, chunk: Chunk, room: Room, session: Session) -> Write:
@@ -66,7 +74,7 @@ class WriteQueue:
         assert chunk.grant is not None
         write = Write(next(self._ids), chunk, room, session, chunk.grant.alloc_id, chunk.attempt)
         self.running[write.id] = write
-        self.in_flight += 1
+        self.in_flight[chunk.peer] += 1
         session.running.add(write.id)
         room.targets[chunk.peer].running[write.id] = session.id
         chunk.write_id = write.id
@@ -76,7 +84,7 @@ class WriteQueue:
         """Wait no longer for the end of this write of a dead session."""
         if not write.abandoned:
             write.abandoned = True
-            self.in_flight -= 1
+            self._leave(write)
 
     def end(self, write_id: int) -> Write:
         """Note that a write has ended, and return it. Raises ``LocalProtocolError`` for one that does not run."""
@@ -84,7 +92,13 @@ class WriteQueue:
         if write is None:
             raise LocalProtocolError(f"write {write_id} does not run: it was reported twice or never started")
         if not write.abandoned:
-            self.in_flight -= 1
+            self._leave(write)
         write.session.running.discard(write_id)
         del write.room.targets[write.chunk.peer].running[write_id]
         return write
+
+    def _leave(self, write: Write) -> None:
+        peer = write.chunk.peer
+        self.in_flight[peer] -= 1
+        if not self.in_flight[peer]:
+            del self.in_flight[peer]

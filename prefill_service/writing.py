@@ -15,18 +15,18 @@ from prefill_service.state import PrefillState
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """Starts writes, a bounded number at a time."""
+    """Starts writes, a bounded number at a time for each decode rank."""
 
     state: PrefillState
     losing: Losing
 
     def start_ready(self) -> None:
-        """Begin what is ready while fewer writes run than the limit."""
-        writes = self.state.writes
-        while len(writes) and writes.in_flight < self.state.settings.max_writes_in_flight:
-            peer = self.state.peers[writes.first().peer]
+        """Begin what is ready for each decode rank to which fewer writes run than the limit."""
+        writes, limit = self.state.writes, self.state.settings.max_writes_in_flight
+        while endpoint := next(writes.peers(limit), None):
+            peer = self.state.peers[endpoint]
             if not self.losing.lose_if_lapsed(peer):
-                self._start(writes.next(), peer.session)
+                self._start(writes.next(endpoint), peer.session)
 
     def _start(self, chunk: Chunk, session: Session | None) -> None:
         room = self.state.rooms.live(chunk.room)

@@ -92,7 +92,7 @@ def test_writing_written_and_queued_are_told_apart() -> None:
     bench.whole_room("second")
     bench.grant("d0", "second", 0, granted(2))
     assert "is being written here" in why(bench, "first").summary
-    assert "waits for a write of this rank to end: 1 run, limit 1" in why(bench, "second").summary
+    assert "waits for a write to decode 'decode-0' rank 0 at d0 to end: 1 run, limit 1" in why(bench, "second").summary
     bench.finish(write)
     words = told(why(bench, "first"))
     assert "waits for the verdict of decode 'decode-0' rank 0 at d0" in words

@@ -39,8 +39,23 @@ def test_first_ready_is_first_out() -> None:
     queue.discard(two)
     queue.discard(two)
     assert two not in queue
-    assert [queue.next(), queue.next()] == [one, three]
+    assert [queue.next("d0"), queue.next("d0")] == [one, three]
     assert len(queue) == 0
+
+
+def test_full_decode_rank_holds_up_no_other() -> None:
+    """The bound counts each decode rank's writes alone, so one that takes no bytes leaves the others their places."""
+    queue, (session, room) = WriteQueue(), session_and_room()
+    waiting = chunk_with_grant(1)
+    other = chunk_with_grant(2)
+    other.peer = "d1"
+    queue.start(chunk_with_grant(0), room, session)
+    queue.add(waiting)
+    queue.add(other)
+    assert list(queue.peers(limit=1)) == ["d1"]
+    assert queue.next("d1") is other
+    assert list(queue.peers(limit=1)) == []
+    assert list(queue.peers(limit=2)) == ["d0"]
 
 
 def test_write_is_known_to_session_and_room_while_it_runs() -> None:
@@ -52,7 +67,7 @@ def test_write_is_known_to_session_and_room_while_it_runs() -> None:
     assert session.running == {write.id, other.id}
     assert room.targets["d0"].running == {write.id: session.id, other.id: session.id}
     assert queue.end(write.id) is write
-    assert (session.running, queue.in_flight) == ({other.id}, 1)
+    assert (session.running, queue.in_flight) == ({other.id}, {"d0": 1})
     assert not room.is_quiet
 
 
@@ -62,9 +77,9 @@ def test_abandoned_write_is_counted_once() -> None:
     write = queue.start(chunk_with_grant(), room, session)
     queue.abandon(write)
     queue.abandon(write)
-    assert queue.in_flight == 0
+    assert queue.in_flight == {}
     queue.end(write.id)
-    assert queue.in_flight == 0
+    assert queue.in_flight == {}
 
 
 def test_end_of_a_write_that_does_not_run_is_our_bug() -> None:
