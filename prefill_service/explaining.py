@@ -29,7 +29,7 @@ MAX_EXPLAINED = 32
 
 _ANSWERS = {
     None: "it has not answered",
-    GrantStatus.PENDING: "it answered pending: another writer has not asked yet, or the ring is not its turn's",
+    GrantStatus.PENDING: "it answered pending: another writer has not asked yet, or its turn in the ring has not come",
     GrantStatus.BUSY: "it answered busy: too many chunks of this session are in flight, or it is draining",
 }
 
