@@ -75,7 +75,7 @@ class PrefillServiceConfig(Settings):
     http_public: bool = setting(False, kind=SWITCH, help="Let other machines read metrics, room ids and status over HTTP.")
     otlp_endpoint: str = setting("", kind=TEXT, help="Where to send spans, as http://HOST:4318/v1/traces; empty: nowhere.")
     recorder_bytes: int = setting(
-        32 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
+        16 << 20, kind=SIZE, minimum=0, maximum=1 << 40, help="Memory of the flight recorder, all ranks together; 0: none."
     )
     recorder_entries: int = setting(
         65_536, kind=INTEGER, minimum=2, maximum=1 << 30, help="Entries of the flight recorder, all ranks together."

@@ -15,13 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, get_origin
 
 from runtime.freezing import FreezeError, Frozen, TooLargeError, class_name, freeze
-from runtime.packing import Packed, Packer, PackError, unpack
+from runtime.packing import PackError, pack, unpack
 
-_ENTRY_BYTES: Final = 128
-_NOTHING: Final = Packer().pack({})
-
-_Kept = tuple[int, str, Packed, Packed, Packed]
-"""An ``Entry`` whose arguments, named arguments and outcome are packed."""
+_ENTRY_BYTES: Final = 48
+"""What keeping an entry costs besides its own bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,8 @@ class Segment:
     start: Frozen | None
     """``None`` if the machine was too large to be copied: such entries can be read, and not replayed."""
     weight: int
-    entries: list[_Kept] = field(default_factory=list)
+    entries: list[bytes] = field(default_factory=list)
+    """Each an ``Entry``, packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,14 @@ class Recording:
     seed: int | None
     settings: object
     start: Frozen | None
-    kept: tuple[_Kept, ...]
+    kept: tuple[bytes, ...]
+    """Each an ``Entry``, packed."""
     total: int
     """Calls of this machine since its birth."""
 
     def entries(self) -> Iterator[Entry]:
         """What entered the machine, oldest first."""
-        for serial, verb, *packed in self.kept:
-            yield Entry(serial, verb, *map(unpack, packed))
+        return (Entry(*unpack(packed)) for packed in self.kept)
 
 
 class Recorder:
@@ -84,7 +82,6 @@ class Recorder:
         self._seed: int | None = None
         self._settings: object = None
         self._inside = False
-        self._packer = Packer()
         self._segments: tuple[Segment, ...] = ()
 
     def attach(self, machine: object, settings: object, seed: int | None = None) -> None:
@@ -97,7 +94,7 @@ class Recorder:
 
     @property
     def weight(self) -> int:
-        """Estimated bytes that are kept."""
+        """Bytes that are kept, those of the memories estimated."""
         return sum(segment.weight for segment in self._segments)
 
     def recording(self) -> Recording:
@@ -131,17 +128,16 @@ class Recorder:
         self, verb: str, arguments: tuple[object, ...], named: Mapping[str, object], outcome: tuple[object, ...] | Raised
     ) -> None:
         self.total += 1
-        packer, segment = self._packer, self._segments[-1]
-        packer.weight = _ENTRY_BYTES
+        segment = self._segments[-1]
         try:
-            packed = (packer.pack(arguments), packer.pack(named) if named else _NOTHING, packer.pack(outcome))
+            packed = pack((self.total, verb, arguments, named, outcome))
         except PackError:
             # What is recorded must never end what records. After a gap nothing before it is of use.
             self._segments = ()
             self._begin_segment()
             return
-        segment.entries.append((self.total, verb, *packed))
-        segment.weight += packer.weight
+        segment.entries.append(packed)
+        segment.weight += len(packed) + _ENTRY_BYTES
 
     def _is_full(self) -> bool:
         segment = self._segments[-1]

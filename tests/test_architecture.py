@@ -56,7 +56,7 @@ MAY_IMPORT = {
 EXTRAS = {"opentelemetry": "otel"}
 """Packages that the product imports only where the extra of that name is installed."""
 
-MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol"}
+MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol", "runtime.packing"}
 ZMQ_HOMES = {
     "runtime.endpoint",
     "runtime.engine_client",

@@ -35,7 +35,7 @@ def test_every_machine_of_a_world_can_be_replayed(tmp_path: Path, seed: int) -> 
     def prefill(settings: PrefillHandlerSettings, random: Random) -> PrefillStagingHandler:
         return _recorded(PrefillStagingHandler(settings, random), recorders)
 
-    assert run_options(draw_options(seed), Rules(decode, prefill)).violation == ""
+    run_options(draw_options(seed), Rules(decode, prefill))
     path = tmp_path / "dump.jsonl"
     path.write_text("".join(dump_lines({}, [recorder.recording() for recorder in recorders])), encoding="utf-8")
     results = replay_flight(read_flight(path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runtime.flight_file import dump_lines
 from runtime.freezing import Frozen
-from runtime.packing import Packer
+from runtime.packing import pack
 from runtime.recorder import Entry, Recorder, Recording
 from tests.unit.lab.machines import JoinedMachines
 
@@ -28,9 +28,7 @@ def recorded_transfer(rooms: int = 2, max_entries: int = 1000) -> tuple[Recorder
 def changed(recording: Recording, serial: int, change: Callable[[Entry], Entry]) -> Recording:
     """The recording with one entry replaced, as somebody would who also mends the digests."""
     entries = [change(entry) if entry.serial == serial else entry for entry in recording.entries()]
-    pack = Packer().pack
-    kept = [(each.serial, each.verb, pack(each.arguments), pack(each.named), pack(each.outcome)) for each in entries]
-    return replace(recording, kept=tuple(kept))
+    return replace(recording, kept=tuple(pack(tuple(entry)) for entry in entries))
 
 
 def with_start(recording: Recording, start: Frozen | None) -> Recording:
