@@ -46,7 +46,6 @@ class Stepped:
         deployment.decode.signal(signal.SIGSTOP)
         self.steps.go(WRITERS)
         self.until(DONE, WRITERS)
-        self.until(HALF, 2 * WRITERS)
         # The engine was called by the worker that said it was done; nothing tells from outside what has left the process.
         threading.Event().wait(0.2)
 
