@@ -13,7 +13,7 @@ stamp := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-compose test-engines lint types bench fuzz coverage format clean FORCE
+.PHONY: help setup demo test test-browser test-compose test-engines lint types bench fuzz coverage format clean FORCE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -25,6 +25,9 @@ demo: $(stamp) ## Move real KV cache between real processes and check every byte
 
 test: $(stamp) ## Run the tests
 	$(python) -m pytest $(ARGS)
+
+test-browser: $(stamp) ## Look at the status page in headless Chromium (needs chromium and chromium-driver)
+	$(python) -m pytest tests/browser/check_status_page.py $(ARGS)
 
 test-engines: ## Run the tests of every data plane with the real engines, in an environment of its own
 	@scripts/engines '$(PYTHON)' '$(VENV)-engines'

@@ -84,7 +84,9 @@ def grant_waits_for(state: DecodeState, grant: Grant) -> str:
     if grant.state is GrantState.CLOSED:
         return f"proof that {missing} cannot write any more"
     if not grant.ready:
-        return "its turn in the ring"
+        oldest = state.grants.oldest()
+        assert oldest is not None, "it is live itself"
+        return f"its turn in the ring, which {grant_name(oldest)} holds up"
     return f"the bytes of {missing}"
 
 
@@ -112,7 +114,8 @@ def lease_words(state: DecodeState, session: Session) -> str:
 
 def coming(state: DecodeState, grant: Grant) -> Iterator[Coming]:
     """What will happen to a grant by itself if its missing writers stay silent, in order."""
-    if grant.has_copies or (grant.state is GrantState.OPEN and not missing_slots(grant)):
+    may_be_written = grant.ready and missing_slots(grant)
+    if grant.has_copies or (grant.state is GrantState.OPEN and not may_be_written):
         return
     if grant.state is GrantState.CLOSED:
         yield from _coming_to_closed(state, grant)

@@ -214,7 +214,9 @@ def _tell_grant(state: DecodeState, found: Explanation, grant: Grant) -> None:
     )
     found.lines.append(f"its gate {needs}; the ring's is ({watermark.round}, {watermark.tail}): {gate}")
     missing = missing_slots(grant)
-    found.lines.append(f"{len(grant.slots) - len(missing)} of {plural(len(grant.slots), 'writer')} will not write it any more")
+    found.lines.append(
+        f"{len(grant.slots) - len(missing)} of its {plural(len(grant.slots), 'writer')} wrote or can write no more"
+    )
     for slot in missing:
         session = state.sessions.get(slot.session)
         if session is not None:

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import Final
 
 CONTENT_SECURITY_POLICY: Final = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """Nothing is loaded from anywhere else, whatever a room may be called."""

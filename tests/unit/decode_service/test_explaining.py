@@ -132,7 +132,8 @@ def test_a_gated_grant_names_who_holds_the_ring() -> None:
     found = why(driver, "second")
     assert (found.state, found.oldest_alloc_id) == ("gated", held.alloc_id)
     words = told(found)
-    assert "waits for its turn in the ring" in words
+    assert f"waits for its turn in the ring, which grant {held.alloc_id} (bytes 0 to 80 of round 0) of room 'first'" in words
+    assert "prefill 'quick-p0' is fenced" not in words
     assert "its gate needs watermark (0, 80) or a later one; the ring's is (0, 0): shut" in words
     assert f"the oldest grant of the ring is grant {held.alloc_id} (bytes 0 to 80 of round 0) of room 'first' chunk 0" in words
     assert "it waits for the bytes of prefill 'slow-p0' (tp 0 pp 0), silent for 4.0 s" in words
