@@ -15,6 +15,7 @@ import click
 
 from runtime.errors import StartError
 from runtime.logs import configure_logs, logger
+from runtime.setting_kinds import NAMES
 from runtime.settings import (
     CONFIG_VARIABLE,
     ConfigurationError,
@@ -96,8 +97,15 @@ def _option(declaration: Declaration, settings: type[Settings]) -> click.Option:
     if not declaration.kind.metavar:
         names = [f"{declaration.flag}/--no-{declaration.flag[2:]}", declaration.name]
         return click.Option(names, default=None, help=text)
-    names = [declaration.flag, *declaration.aliases, declaration.name]
-    return click.Option(names, default=None, metavar=declaration.kind.metavar, help=text)
+    names, metavar = [declaration.flag, *declaration.aliases, declaration.name], declaration.kind.metavar
+    if declaration.kind is NAMES:
+        return click.Option(names, multiple=True, callback=_joined, metavar=metavar, help=text)
+    return click.Option(names, default=None, metavar=metavar, help=text)
+
+
+def _joined(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """Several flags of one list are one list."""
+    return ",".join(given) if given else None
 
 
 def _load_or_exit(settings: type[S], config: Path | None, flags: Mapping[str, object]) -> Loaded[S]:

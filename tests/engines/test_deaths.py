@@ -1,7 +1,7 @@
 """Real daemons, one of them killed or stopped while a one-sided write is on its way: nothing is freed without proof.
 
-The prefill's copies stop half-way until the test lets them go on, so it is certain that grants are out and not written. Then the
-decode daemon is stopped, and the copies go on: each write is handed to the engine, and cannot be completed.
+The prefill's copies stop half-way until the test lets them go on, so it is certain that grants are out and not written. Then
+the decode daemon is stopped, and the copies go on: each write is handed to the engine, and cannot be completed.
 """
 
 import asyncio

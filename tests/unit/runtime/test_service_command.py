@@ -18,10 +18,11 @@ from click.testing import CliRunner, Result
 from runtime.errors import StartError
 from runtime.logs import logger
 from runtime.service_command import service_command
-from runtime.setting_kinds import INTEGER, SWITCH, TEXT
+from runtime.setting_kinds import INTEGER, NAMES, SWITCH, TEXT
 from runtime.settings import Problem, Settings, setting
 
 ROOT = Path(__file__).resolve().parents[3]
+IN_FORCE = {"port": 7000, "loud": False, "bells": ["one"], "log_level": "info"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class ClockConfig(Settings):
 
     port: int = setting(7000, kind=INTEGER, minimum=1, maximum=65_535, help="Where it listens.")
     loud: bool = setting(False, kind=SWITCH, help="Whether it strikes.")
+    bells: tuple[str, ...] = setting(("one",), kind=NAMES, aliases=("--bell",), help="Which of them strike.")
     log_level: str = setting("info", kind=TEXT, choices=("info", "error"), help="Least important lines.")
 
     def file_problems(self) -> Iterator[Problem]:
@@ -103,7 +105,7 @@ def test_every_setting_is_a_flag_with_its_meaning() -> None:
 def test_print_config_shows_what_is_in_force() -> None:
     """The printed settings are TOML with the values of flags and environment."""
     result = run("serve", "--print-config", "--loud", environ={"PD_STAGING_PORT": "7002"})
-    assert (result.exit_code, tomllib.loads(result.stdout)) == (0, {"port": 7002, "loud": True, "log_level": "info"})
+    assert (result.exit_code, tomllib.loads(result.stdout)) == (0, {**IN_FORCE, "port": 7002, "loud": True})
 
 
 def test_config_file_may_be_named_by_a_variable(tmp_path: Path) -> None:
@@ -119,6 +121,20 @@ def test_check_says_yes_and_warns() -> None:
     result = run("serve", "--check", environ={"PD_STAGING_PROT": "1"})
     assert (result.exit_code, result.stdout) == (0, "the configuration is valid\n")
     assert "PD_STAGING_PROT" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "bells"),
+    [
+        ([], ["one"]),
+        (["--bells", "two,three"], ["two", "three"]),
+        (["--bell", "two", "--bell", "three"], ["two", "three"]),
+        (["--bells", "two", "--bell", "three"], ["two", "three"]),
+    ],
+)
+def test_a_list_may_be_given_name_by_name(flags: list[str], bells: list[str]) -> None:
+    """A flag of names, and any other flag that means the same, may be repeated."""
+    assert tomllib.loads(run("serve", *flags, "--print-config").stdout)["bells"] == bells
 
 
 def test_problems_exit_with_two_and_are_all_told() -> None:
