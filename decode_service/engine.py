@@ -63,6 +63,14 @@ class DecodeEngine:
         """Ring, grants, sessions and rooms of every rank or of one, as plain values under ``ranks``."""
         return self._call("inspect", rank=rank)
 
+    def explain(self, room: str | None = None, chunk: int | None = None, rank: int | None = None) -> "Future[dict[str, Any]]":
+        """Why chunks do not move, under ``explanations``: of a room, or without one whatever holds up this side."""
+        return self._call("explain", room=room, chunk=chunk, rank=rank)
+
+    def history(self, rank: int | None = None) -> "Future[dict[str, Any]]":
+        """What became of the latest grants, under ``ranks``: each as a box in the ring's space and time."""
+        return self._call("history", rank=rank)
+
 
 class DecodeEngineClient(DecodeEngine):
     """Commands to a daemon over its unix socket. Close it."""

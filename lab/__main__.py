@@ -63,6 +63,7 @@ def main() -> None:
 @click.option("--concurrency", type=click.IntRange(1, 1024), default=8, help="Requests in flight.")
 @click.option("--seed", type=int, default=0, help="Of the workload and of the KV bytes.")
 @click.option("--deadline-s", type=click.FloatRange(min=0.1), default=60.0, help="How long one request may take.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE.svg", help="Draw the rings in space and time.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def demo(*, as_json: bool, **options: object) -> None:
     """Move KV cache between two daemons on this machine and check every byte."""

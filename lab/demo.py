@@ -20,6 +20,8 @@ from lab.report import RunReport
 from lab.shape import PairShape
 from lab.trace import read_trace
 from lab.workload import RING_CHUNKS, Grid, Request, synthetic_workload, trace_workload
+from runtime.observation import panels_of
+from runtime.spacetime import draw
 
 DEFAULT_REQUESTS = 200
 """Requests of the synthetic workload; a trace without ``--requests`` is played whole."""
@@ -52,6 +54,8 @@ class DemoOptions:
     """Of the model."""
     deadline_s: float = 60.0
     """How long one request may take before it is aborted."""
+    plot: Path | None = None
+    """Where to draw what became of the latest grants of every ring, as SVG."""
 
 
 def demo_shape(options: DemoOptions) -> PairShape:
@@ -118,6 +122,8 @@ async def _work(deployment: Deployment, requests: Sequence[Request], options: De
     await play_all(engines, requests, options.concurrency, paced=options.pace, view=view)
     engines.report.duration_s = time.monotonic() - started
     engines.report.ring_rounds = max(engines.report.ring_rounds, await highest_round(pair))
+    if options.plot is not None:
+        options.plot.write_text(await picture(pair), encoding="utf-8")
 
 
 async def play_all(
@@ -155,3 +161,10 @@ async def highest_round(pair: DaemonPair) -> int:
     life = await pair.decode_life()
     snapshot = await asyncio.wrap_future(life.client.inspect())
     return max(int(rank["ring"]["watermark"][0]) for rank in snapshot["ranks"])
+
+
+async def picture(pair: DaemonPair) -> str:
+    """The rings of the decode daemon in space and time, as SVG: as far back as it remembers."""
+    life = await pair.decode_life()
+    history = await asyncio.wrap_future(life.client.history())
+    return draw(panels_of(history["ranks"]))

@@ -80,6 +80,10 @@ class PrefillEngine:
         """Peers, rooms and writes of every rank or of one, as plain values under ``ranks``."""
         return self._call("inspect", rank=rank)
 
+    def explain(self, room: str | None = None, chunk: int | None = None, rank: int | None = None) -> "Future[dict[str, Any]]":
+        """Why chunks do not move, under ``explanations``: of a room, or without one whatever holds up this side."""
+        return self._call("explain", room=room, chunk=chunk, rank=rank)
+
 
 class PrefillEngineClient(PrefillEngine):
     """Commands to a daemon over its unix socket. Close it."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import CliRunner
@@ -137,14 +138,19 @@ def test_a_flipped_byte_is_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 wrong bytes; layer" in result["failures"][0]["message"]
 
 
-def test_the_command_prints_one_object_and_ends_with_status_0() -> None:
-    """Stdout is one JSON object, progress goes to stderr."""
-    result = CliRunner().invoke(main, ["demo", "--requests", "5", "--json"])
+def test_the_command_prints_one_object_and_ends_with_status_0(tmp_path: Path) -> None:
+    """Stdout is one JSON object, progress goes to stderr, and the picture has a panel for each ring with its grants."""
+    plot = tmp_path / "rings.svg"
+    result = CliRunner().invoke(main, ["demo", "--requests", "5", "--plot", f"{plot}", "--json"])
     assert result.exit_code == 0
     figures = json.loads(result.stdout)
     assert figures["requests"] == {"total": 5, "completed": 5, "failed": 0}
     assert figures["bytes_checked"] == figures["bytes_expected"]
     assert "requests: 5/5" in result.stderr
+    picture = ET.parse(plot).getroot()
+    titles = [title.text for title in picture.iter("{http://www.w3.org/2000/svg}text") if title.get("class") == "title"]
+    assert len(titles) == 8
+    assert len([grant for grant in picture.iter() if grant.get("data-grant")]) >= 8 * 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
