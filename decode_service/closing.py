@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decode_service.aborting import Aborting
 from decode_service.grants import Grant, GrantState
 from decode_service.history import GrantOutcome
-from decode_service.outputs import ProbeQuiet, RoomDone, RoomFailed, SessionClosed
+from decode_service.outputs import GrantQuarantined, ProbeQuiet, RoomDone, RoomFailed, SessionClosed, SessionFenced
 from decode_service.rooms import Room, RoomEnd
 from decode_service.sessions import Session
 from decode_service.state import DecodeState, TimerKey, TimerKind
@@ -62,12 +62,11 @@ class Closing:
             if (chunk := grant.room.chunks.get(grant.chunk)) is not None:
                 chunk.asked.clear()
             if not grant.is_releasable:
-                self.watch_quarantine(grant)
+                self._quarantine(grant)
         self.try_release(grant)
 
     def watch_quarantine(self, grant: Grant) -> None:
         """A closed grant waits for proof from now on, and not for ever."""
-        self.state.counters["grants_quarantined"] += 1
         key = TimerKey(TimerKind.QUARANTINE, chunk=grant.alloc_id)
         self.state.timers.set(key, self.state.now + self.state.settings.quarantine_s)
 
@@ -139,15 +138,19 @@ class Closing:
         if session.fenced:
             return
         self.state.counters["sessions_fenced"] += 1
+        self.state.emit(SessionFenced(session.id, session.request.prefill_id, reason))
         self.state.sessions.fence(session, reason)
         self.state.fanout.remove(session.id)
         self.state.timers.cancel(TimerKey(TimerKind.LEASE, session.id))
         self._drop_requests(session)
+        quiet = quiet or session.two_sided
+        for grant in session.unwritten.values():
+            grant.slots[session.writer].proven |= quiet
         if life_over:
             self.fail_rooms_of_life(session, reason)
         for grant in tuple(session.unwritten.values()):
             self.close_grant(grant, f"writer fenced: {reason}")
-        if quiet or session.two_sided:
+        if quiet:
             self.prove_quiet(session)
         else:
             self._forget_if_quiet(session)
@@ -189,6 +192,13 @@ class Closing:
     def _settle_retired(self, grant: Grant) -> None:
         if not grant.has_copies:
             self.discard_grant(grant)
+
+    def _quarantine(self, grant: Grant) -> None:
+        self.state.counters["grants_quarantined"] += 1
+        waiting = [self.state.sessions.get(slot.session) for slot in grant.slots.values() if not slot.quiet]
+        names = tuple(session.request.prefill_id for session in waiting if session is not None)
+        self.state.emit(GrantQuarantined(grant.alloc_id, grant.room.id, grant.chunk, names, grant.closed_reason))
+        self.watch_quarantine(grant)
 
     def _prove_slot(self, session: Session, grant: Grant) -> None:
         grant.slots[session.writer].proven = True

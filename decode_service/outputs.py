@@ -81,6 +81,26 @@ class SessionClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionFenced:
+    """Told, not asked: this session may do nothing any more, and why."""
+
+    session: str
+    prefill_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class GrantQuarantined:
+    """Told, not asked: this grant pins the ring until these prefills prove that they write no more, or the ring is replaced."""
+
+    alloc_id: int
+    room: str
+    chunk: int
+    waits_for: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceRegion:
     """Get new memory of the same size, then ``region_replaced``; or say ``region_unavailable``."""
 
@@ -94,4 +114,16 @@ class ReleaseRegion:
     epoch: int
 
 
-Output = ReplaceRegion | ReleaseRegion | Send | CopyPiece | ScatterChunk | RoomDone | RoomFailed | ProbeQuiet | SessionClosed
+Output = (
+    Send
+    | CopyPiece
+    | ScatterChunk
+    | RoomDone
+    | RoomFailed
+    | ProbeQuiet
+    | SessionFenced
+    | SessionClosed
+    | GrantQuarantined
+    | ReplaceRegion
+    | ReleaseRegion
+)

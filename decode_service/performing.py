@@ -11,6 +11,7 @@ from decode_service.handler import DecodeStagingHandler
 from decode_service.negotiating import planes_not_taken
 from decode_service.outputs import (
     CopyPiece,
+    GrantQuarantined,
     Output,
     ProbeQuiet,
     ReleaseRegion,
@@ -20,6 +21,7 @@ from decode_service.outputs import (
     ScatterChunk,
     Send,
     SessionClosed,
+    SessionFenced,
 )
 from decode_service.regions.base import Plane, Quietness
 from decode_service.regions.memory import copy_into
@@ -89,10 +91,8 @@ class Performing:
                 return self._copy(output, now)
             case ScatterChunk():
                 self._start_scatter(output)
-            case RoomDone():
-                self._end_room(RoomOutcome(output.room, self._rank.rank, done=True))
-            case RoomFailed():
-                self._end_room(RoomOutcome(output.room, self._rank.rank, False, output.code, output.message))
+            case RoomDone() | RoomFailed():
+                self._end_room(self._outcome(output))
             case ProbeQuiet():
                 return self._probe(output.session, now)
             case ReplaceRegion():
@@ -101,9 +101,19 @@ class Performing:
                 self._rank.release_region(output.epoch)
             case SessionClosed():
                 self._forget(output.session)
+            case SessionFenced() | GrantQuarantined():
+                self._tell(output)
             case _:
                 assert_never(output)
         return ()
+
+    def _tell(self, output: SessionFenced | GrantQuarantined) -> None:
+        """What an operator must find in the log without asking: who is listened to no more, and what pins the ring."""
+        if isinstance(output, SessionFenced):
+            self._log.warning("session_fenced", session=output.session, prefill_id=output.prefill_id, reason=output.reason)
+            return
+        where = {"alloc_id": output.alloc_id, "room": output.room, "chunk": output.chunk}
+        self._log.warning("grant_quarantined", **where, waits_for=list(output.waits_for), reason=output.reason)
 
     def _send(self, send: Send, now: float) -> tuple[Output, ...]:
         self._note(send)
@@ -178,6 +188,11 @@ class Performing:
         self._log.error("scatter_failed", room=chunk.room, chunk=chunk.chunk, exc_info=error)
         text = f"{type(error).__name__}: {error}"[:200]
         self.perform(self._handler.scatter_failed(chunk.alloc_id, text, now), now)
+
+    def _outcome(self, output: RoomDone | RoomFailed) -> RoomOutcome:
+        if isinstance(output, RoomDone):
+            return RoomOutcome(output.room, self._rank.rank, done=True)
+        return RoomOutcome(output.room, self._rank.rank, False, output.code, output.message)
 
     def _end_room(self, outcome: RoomOutcome) -> None:
         self.telling.room_ended(outcome, self._around.loop.clock())

@@ -1,9 +1,9 @@
 """New memory for a ring that a silent writer pins: the region is replaced, never reused on a guess.
 
-A grant that closed without proof is *quarantined*: live, pinning the watermark, visible. After ``quarantine_s`` the whole region is given
-up: a new epoch over new memory, every session subscribes again, and what was not scattered is written again from its source pages. The old
-memory is *retired*: it stays until no copy of ours runs in it, and where a writer could still reach it (one-sided planes between
-hosts) for ever. A scatter that runs in it may finish there, and its room's record says so.
+A grant that closed without proof is *quarantined*: live, pinning the watermark, visible. After ``quarantine_s`` the whole
+region is given up: a new epoch over new memory, every session subscribes again, and what was not scattered is written again
+from its source pages. The old memory is *retired*: it stays until no copy of ours runs in it, and where a writer could still
+reach it (one-sided planes between hosts) for ever. A scatter that runs in it may finish there, and its room's record says so.
 """
 
 from dataclasses import dataclass, field, replace
@@ -12,7 +12,7 @@ from decode_service.closing import Closing
 from decode_service.grants import GrantState, GrantTable
 from decode_service.handler_settings import PlaneOffer
 from decode_service.outputs import ReleaseRegion, ReplaceRegion, Send
-from decode_service.state import DecodeState, TimerKey, TimerKind
+from decode_service.state import DecodeState
 from protocol.messages import Error, ErrorCode
 
 

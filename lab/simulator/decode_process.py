@@ -12,6 +12,7 @@ from decode_service.handler import DecodeStagingHandler
 from decode_service.handler_settings import DecodeHandlerSettings, PlaneOffer
 from decode_service.outputs import (
     CopyPiece,
+    GrantQuarantined,
     Output,
     ProbeQuiet,
     ReleaseRegion,
@@ -21,6 +22,7 @@ from decode_service.outputs import (
     ScatterChunk,
     Send,
     SessionClosed,
+    SessionFenced,
 )
 from decode_service.rooms import RoomRefused
 from lab.simulator.decode_checks import DecodeChecks
@@ -121,6 +123,8 @@ class DecodeProcess(Process):
             return False
         if room in self.registered and room not in self.ended:
             raise ViolationError(f"{self.name} takes room {room} twice")
+        if room in self.registered:
+            self.words.room_begins(room)
         self.registered[room] = num_tokens
         self.arrived[room] = {}
         self.ended.pop(room, None)
@@ -186,6 +190,8 @@ class DecodeProcess(Process):
                     self._room_ended(output.room, False, output.code)
                 case CopyPiece():
                     raise AssertionError("only a received piece asks for a copy")
+                case SessionFenced() | GrantQuarantined():
+                    self.world.note(f"{self.name}: {output}")
                 case ReplaceRegion() | ReleaseRegion() | SessionClosed():
                     self._run_for_memory(output)
                 case _:

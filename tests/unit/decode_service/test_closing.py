@@ -2,7 +2,7 @@
 
 import pytest
 
-from decode_service.outputs import SessionClosed
+from decode_service.outputs import GrantQuarantined, SessionClosed, SessionFenced
 from decode_service.rooms import RoomRefused
 from protocol.messages import Abort, AbortAck, Error, ErrorCode, GrantSlice, GrantStatus, StagingRsp
 from protocol.watermark import is_watermark_ready
@@ -365,3 +365,31 @@ def test_chunks_of_one_room_release_one_by_one() -> None:
     for left, chunk in ((2, 1), (1, 0), (0, 2)):
         driver.ready(session, "r", granted[chunk], chunk)
         assert len(driver.live_grants()) == left
+
+
+def test_who_is_fenced_and_what_pins_the_ring_is_told() -> None:
+    """A silent writer is named when it is fenced, and so is the grant it pins; proof that comes at once pins nothing."""
+    driver = Driver()
+    a, b = driver.join(0), driver.join(1)
+    driver.register("r")
+    granted = driver.grant([a, b], "r")
+    outputs = driver.wait(13.0, alive=[b])
+    (fenced,) = found(outputs, SessionFenced)
+    assert (fenced.session, fenced.prefill_id) == (a, "g-p0")
+    assert "silent for" in fenced.reason
+    (quarantined,) = found(outputs, GrantQuarantined)
+    assert (quarantined.alloc_id, quarantined.room, quarantined.chunk) == (granted[a].alloc_id, "r", 0)
+    assert quarantined.waits_for == ("g-p0", "g-p1")
+    assert quarantined.reason == f"writer fenced: {fenced.reason}"
+
+
+def test_grant_that_is_proven_at_once_is_no_quarantine() -> None:
+    """An orderly departure is proof in itself: the grant goes with the session and nothing is pinned."""
+    driver = Driver(prefill_tp=1)
+    session = driver.join()
+    driver.register("r")
+    driver.grant([session], "r")
+    outputs = driver.leave(session)
+    assert found(outputs, SessionFenced)
+    assert not found(outputs, GrantQuarantined)
+    assert driver.live_grants() == []

@@ -1,8 +1,10 @@
 """What the decode machine wants is done, and what goes wrong with it comes back to the machine."""
 
+import time
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from decode_service.scatter import scatter
 from decode_service.scatter_job import Scatter
@@ -69,3 +71,17 @@ def test_two_rooms_share_the_ring(tmp_path: Path) -> None:
             pair.submit(room, 40)
         assert pair.server.engine.wait_room("a", 0).result(WAIT_S).done
         assert pair.server.engine.wait_room("b", 0).result(WAIT_S).done
+
+
+def test_fencing_is_logged_with_its_reason(tmp_path: Path) -> None:
+    """An operator reads in the log, without asking, which prefill is listened to no more and why."""
+    with capture_logs() as lines, EmbeddedPair(tmp_path, ("zmq",)) as pair:
+        assert all(outcome.done for outcome in pair.carry("room", 8))
+        pair.client.request_stop()
+        assert pair.client.join() == 0
+        until = time.monotonic() + WAIT_S
+        while pair.server.engine.inspect(0).result(WAIT_S)["ranks"][0]["session_count"]:
+            assert time.monotonic() < until
+    (line,) = [line for line in lines if line["event"] == "session_fenced"]
+    assert line["prefill_id"] == "prefill-0"
+    assert "it left" in line["reason"]
