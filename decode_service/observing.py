@@ -21,6 +21,7 @@ from runtime.commands import Command
 from runtime.engine_protocol import Body
 from runtime.metrics import MAX_LABELLED_PEERS
 from runtime.spacetime import Box
+from runtime.stall_watch import MAX_LOOKED_AT
 
 VIEW_ROWS = 200
 """Rows of each table of the view; the counts beside them are exact."""
@@ -92,7 +93,7 @@ class DecodeObserving:
 
     def _blocked(self, state: DecodeState) -> list[dict[str, object]]:
         """Explanations of what has waited longest, if it has waited too long."""
-        waiting = sorted(waiting_chunks(state), key=lambda entry: entry[1])
+        waiting = sorted(islice(waiting_chunks(state), MAX_LOOKED_AT), key=lambda entry: entry[1])
         late = [place for place, since in islice(waiting, BLOCKED_ROWS) if state.now - since >= self._stall_warn_s]
         found = []
         for room_id, index in late:

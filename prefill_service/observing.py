@@ -17,6 +17,7 @@ from protocol.limits import MAX_ROOM_TOKENS
 from runtime import engine_fields as fields
 from runtime.commands import Command
 from runtime.engine_protocol import Body
+from runtime.stall_watch import MAX_LOOKED_AT
 
 VIEW_ROWS = 200
 """Rows of each table of the view; the counts beside them are exact."""
@@ -82,7 +83,7 @@ class PrefillObserving:
 
     def _blocked(self, state: PrefillState) -> list[dict[str, object]]:
         """Explanations of what has stood still longest, if it has done so for too long."""
-        waiting = sorted(waiting_chunks(state), key=lambda entry: entry[1])
+        waiting = sorted(islice(waiting_chunks(state), MAX_LOOKED_AT), key=lambda entry: entry[1])
         late = [place for place, since in islice(waiting, BLOCKED_ROWS) if state.now - since >= self._stall_warn_s]
         found = []
         for room_id, peer, index in late:

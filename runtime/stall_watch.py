@@ -5,10 +5,13 @@ Pure timing: what waits, and since when, comes in; what is due to be said comes 
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 
+MAX_LOOKED_AT = 10_000
+"""Things that one look goes through at most, the oldest rooms first: a look must not hold up the loop."""
 MAX_LINES = 16
 """Lines that one look may yield: those that wait longest. Who waits behind the same thing is told by theirs."""
 
@@ -28,7 +31,7 @@ class StallWatch(Generic[K]):
         self.next_look = now + self.first_s / 2
         said: dict[tuple[K, float], float] = {}
         due: list[tuple[K, float]] = []
-        for key, since in waiting:
+        for key, since in islice(waiting, MAX_LOOKED_AT):
             waited = now - since
             if waited < self.first_s:
                 continue

@@ -1,6 +1,6 @@
 """The log speaks of what stands still after a first wait, and then once per doubling of it."""
 
-from runtime.stall_watch import MAX_LINES, StallWatch
+from runtime.stall_watch import MAX_LINES, MAX_LOOKED_AT, StallWatch
 
 
 def spoken(watch: StallWatch[str], since: float, looks: list[float]) -> list[float]:
@@ -44,3 +44,11 @@ def test_only_the_longest_waits_are_said() -> None:
     watch: StallWatch[int] = StallWatch(1.0)
     due = watch.look(100.0, [(number, number / 100) for number in range(1000)])
     assert [key for key, _ in due] == list(range(MAX_LINES))
+
+
+def test_a_look_is_bounded() -> None:
+    """However much waits, the loop is not held up for it."""
+    watch: StallWatch[int] = StallWatch(1.0)
+    numbers = iter(range(10**9))
+    watch.look(100.0, ((number, 0.0) for number in numbers))
+    assert next(numbers) == MAX_LOOKED_AT
