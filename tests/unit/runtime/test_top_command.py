@@ -36,6 +36,8 @@ def test_daemons_beside_each_other(tmp_path: Path) -> None:
     with capture_logs(), EmbeddedPair(tmp_path, decode=slow, prefill=prefill) as pair:
         pair.carry("done", CHUNK_TOKENS)
         pair.submit("[red]r[/red]", CHUNK_TOKENS)
+        while not pair.client._calls.call("watch").result(WAIT_S)["ranks"][0]["blocked"]:
+            pass  # it counts as blocked from a millisecond on
         look = CliRunner(env={"COLUMNS": "200"}).invoke(
             top_command(7590), ["--http", f"{port}", "--http", f"127.0.0.1:{port + 1}", "--once"]
         )
