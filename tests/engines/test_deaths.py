@@ -5,6 +5,7 @@ the decode daemon is stopped, and the copies go on: each write is handed to the 
 """
 
 import asyncio
+import os
 import signal
 import sys
 import threading
@@ -43,7 +44,8 @@ class Stepped:
         deployment.expect("room", CHUNK_TOKENS, DESTINATION)
         deployment.submit("room", CHUNK_TOKENS, SOURCE)
         self.until(HALF, WRITERS)
-        deployment.decode.signal(signal.SIGSTOP)
+        self.until_counted("grants", DECODE_TP)
+        self.stop_decode()
         self.steps.go(WRITERS)
         self.until(DONE, WRITERS)
         # The engine was called by the worker that said it was done; nothing tells from outside what has left the process.
@@ -53,13 +55,21 @@ class Stepped:
         """Wait until so many copies have said so."""
         asyncio.run(self.steps.until(note, copies, WAIT_S, f"{copies} copies said {note!r}"))
 
-    def until_replaced(self) -> None:
-        """Wait until every decode rank that had a write on its way has new memory."""
+    def stop_decode(self) -> None:
+        """Stop every thread of the decode daemon. Right after the signal some of them may still run for a while."""
+        process = self.deployment.decode.process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def until_counted(self, counter: str, ranks: int) -> None:
+        """Wait until so many decode ranks have counted one."""
         for _ in range(10 * WAIT_S):
-            if sum(bool(counters.get("regions_replaced")) for counters in self.counters()) >= WRITERS:
+            if sum(bool(counters.get(counter)) for counters in self.counters()) >= ranks:
                 return
             threading.Event().wait(0.1)
-        pytest.fail("the regions were not replaced")
+        pytest.fail(f"{counter}: never on {ranks} ranks")
 
     def released_where_replaced(self) -> int:
         """How many grants were freed early on ranks whose region had to be replaced."""
@@ -85,7 +95,7 @@ def test_a_writer_killed_in_a_write_proves_nothing(stepped: Stepped) -> None:
     stepped.begin()
     deployment.prefill.end(signal.SIGKILL)
     deployment.decode.signal(signal.SIGCONT)
-    stepped.until_replaced()
+    stepped.until_counted("regions_replaced", WRITERS)
     assert stepped.released_where_replaced() == 0
     assert "session_proven_quiet" not in deployment.decode.log
     stepped.steps.go()
@@ -125,7 +135,7 @@ def test_a_write_that_hangs_is_made_again_elsewhere(stepped: Stepped) -> None:
     deployment.decode.signal(signal.SIGCONT)
     assert [outcome.code for outcome in deployment.outcomes("room") if not outcome.done] == []
     assert deployment.differences(CHUNK_TOKENS, SOURCE, DESTINATION) == 0
-    stepped.until_replaced()
+    stepped.until_counted("regions_replaced", WRITERS)
     assert stepped.released_where_replaced() == 0
     carry(deployment, "after", 100, seed=9)
 
