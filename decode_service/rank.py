@@ -28,7 +28,10 @@ from runtime.pool import KvPool
 from runtime.rate_limit import RateLimit
 
 FAN_OUT_BUDGET = 256
-"""Watermarks sent in one turn to sessions that do not wait for one; the rest goes in the next turns."""
+"""Watermarks sent in one go to sessions that do not wait for one; the rest goes in the next ones."""
+FAN_OUT_PAUSE_S = 0.1
+"""Between two of these goes. Whoever waits is told at once, and a grant brings the watermark with it: with many sessions and many
+frees, each of the others is told of the latest watermark only."""
 MAX_COPIES = 32
 """Pieces that wait for a worker; beyond that the data socket is not read and its writers wait."""
 
@@ -50,6 +53,7 @@ class DecodeRank:
         self._limit = RateLimit()
         self._guard = Guard(around.security, self._log)
         self._performing: Performing | None = None
+        self._fan_out_at = 0.0
         self._monitor = ConnectionMonitor(control.socket, HANDSHAKE_FAILED, self._handshake_failed)
         self._loop.add_reader(self._monitor.socket, self._monitor.read)
 
@@ -189,10 +193,13 @@ class DecodeRank:
     # ---- time -----------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float | None:
-        """When the machine wants to be called; at once while watermarks are owed that can be sent."""
+        """When the machine wants to be called, or the next watermarks that are owed may be sent."""
         if self.handler is None:
             return None
-        return self._loop.clock() if self.handler.has_fan_out else self.handler.next_deadline()
+        deadline = self.handler.next_deadline()
+        if not self.handler.has_fan_out:
+            return deadline
+        return self._fan_out_at if deadline is None else min(deadline, self._fan_out_at)
 
     def tick(self, now: float) -> None:
         """Let the machine do what is due."""
@@ -205,7 +212,8 @@ class DecodeRank:
         """Send owed watermarks, and read data again once the workers have caught up."""
         if self.handler is None:
             return
-        if self.handler.has_fan_out:
+        if self.handler.has_fan_out and now >= self._fan_out_at:
+            self._fan_out_at = now + FAN_OUT_PAUSE_S
             self._perform(self.handler.fan_out(now, FAN_OUT_BUDGET), now=now)
         if self.data is not None and self._performing is not None and self._performing.copies < MAX_COPIES // 2:
             self._loop.add_reader(self.data.socket, self.read_data)

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from lab.ablation import PROFILE_REQUESTS, run_ablation
 from lab.ablation_report import ablation_json, as_expected, print_ablation
-from lab.bench import LONG, SHORT, print_bench, run_bench
+from lab.benches.command import bench
 from lab.chaos.command import chaos
 from lab.demo import DEFAULT_REQUESTS, DemoOptions, demo_shape, demo_workload, run_demo
 from lab.model.config import MODELS
@@ -28,8 +28,8 @@ from lab.replay_command import replay
 from lab.report import print_json, print_run
 from lab.shape import ShapeError
 from lab.simulate import simulate
-from lab.soak.command import soak
 from lab.size import size
+from lab.soak.command import soak
 from lab.trace import TraceError
 from runtime.planes import PLANES
 from runtime.pool_layout import PoolError
@@ -121,19 +121,7 @@ def ablation(*, profile: int, seed: int, engine: str, attention: str, as_json: b
     sys.exit(0 if as_expected(results) else 1)
 
 
-@main.command()
-@click.option("--short", is_flag=True, help="Fewer and smaller rounds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def bench(*, short: bool, as_json: bool) -> None:
-    """Measure the allocator, and staged transfers on each data plane beside a plain copy."""
-    with open_progress() as view:
-        report = running(lambda: run_bench(SHORT if short else LONG, view))
-    if as_json:
-        print_json(report.to_json())
-    else:
-        print_bench(report, Console())
-
-
+main.add_command(bench)
 main.add_command(play)
 main.add_command(simulate)
 main.add_command(chaos)

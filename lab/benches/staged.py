@@ -1,0 +1,126 @@
+"""``staged``: KV bytes per second from the pools of a prefill daemon to those of a decode daemon, beside the bare transport.
+
+The engines are in a third process and do little: they fill no page and compare none. Rates count a payload byte once, though it
+is copied twice (gather, scatter) and on ``zmq`` crosses the kernel in between.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lab.benches.effort import Effort
+from lab.benches.played import Play, played
+from lab.benches.raw import push_pull_rate, two_copies_rate
+from lab.benches.rows import Row, Target, median, ratio_at_least
+from lab.presets import PRESETS
+from lab.shape import PairShape
+from lab.workload import Request
+
+PAIRS = ((4, 8), (8, 4), (2, 1))
+PRESET_NAMES = ("qwen3-8b", "llama3-70b")
+PLANES = ("shm", "zmq")
+RING_CHUNKS = 4
+CHUNK_TOKENS = 256
+CHECKSUMS = {True: ("--checksums",), False: ("--no-checksums",)}
+CHECKSUM_COST = 0.9
+"""With checksums at least this part of the rate without them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One deployment to measure, and how many bytes a round moves."""
+
+    plane: str
+    preset: str
+    prefill_tp: int
+    decode_tp: int
+    round_bytes: int
+
+    @property
+    def name(self) -> str:
+        """As it stands in the tables."""
+        return f"{self.plane}/{self.preset}/{self.prefill_tp} to {self.decode_tp}"
+
+    @property
+    def shape(self) -> PairShape:
+        """Rings of a few chunks; pages of both sides alike in size, as engines have them."""
+        preset = PRESETS[self.preset]
+        ranks = (self.prefill_tp, 1, self.decode_tp)
+        shape = PairShape(preset.model, *ranks, self.plane, CHUNK_TOKENS, 0, preset.page_size, preset.page_size)
+        return shape.with_ring_chunks(RING_CHUNKS)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one token of one tensor that lie together in a slice."""
+        spec = PRESETS[self.preset].model.layers[0][0]
+        return spec.width * spec.heads // max(self.prefill_tp, self.decode_tp)
+
+    @property
+    def requests(self) -> int:
+        """Requests of one round, each of two chunks, all under way at once."""
+        return max(2, self.round_bytes // self.shape.request_bytes(2 * CHUNK_TOKENS))
+
+    def target(self) -> tuple[Target, ...]:
+        """What the plane promises for rows of this size."""
+        if self.plane == "zmq":
+            return (ratio_at_least(0.9),)
+        return (ratio_at_least(0.8),) if self.row_bytes >= 1024 else (ratio_at_least(0.5),)
+
+
+def bench_staged(effort: Effort) -> Iterator[Row]:
+    """Rounds with and without checksums take turns on two pairs of daemons; bare transports are measured before and after."""
+    for case in cases(effort):
+        effort.view.phase(f"staged {case.name}", 2)
+        bare = [bare_rate(case, effort)]
+        rates = measure(case, effort)
+        bare.append(bare_rate(case, effort))
+        limit = median(bare)
+        for checksums, rate in rates.items():
+            name = f"staged/{case.name}/{'checksums' if checksums else 'no checksums'}"
+            yield Row(name, rate / 1e9, "GB/s", limit / 1e9, case.target(), f"rows of {case.row_bytes} B")
+        cost = f"staged/{case.name}/checksums beside none"
+        yield Row(cost, rates[True] / 1e9, "GB/s", rates[False] / 1e9, (ratio_at_least(CHECKSUM_COST),))
+
+
+def cases(effort: Effort) -> list[Case]:
+    """Every combination, or a few in the short form."""
+    if effort.short:
+        return [Case(plane, "qwen3-8b", 2, 1, 80 << 20) for plane in PLANES]
+    return [Case(plane, preset, *pair, 512 << 20) for plane in PLANES for preset in PRESET_NAMES for pair in PAIRS]
+
+
+def bare_rate(case: Case, effort: Effort) -> float:
+    """What the transport does alone with as many bytes."""
+    rounds, num_bytes = effort.pick(5, 7), min(case.round_bytes, 256 << 20)
+    if case.plane == "zmq":
+        return push_pull_rate(num_bytes, rounds)
+    return two_copies_rate(num_bytes, 1 << 20, rounds)
+
+
+def measure(case: Case, effort: Effort) -> dict[bool, float]:
+    """Bytes per second with checksums and without."""
+    shape, rounds = case.shape, effort.pick(3, 7)
+    moved = case.requests * shape.request_bytes(2 * CHUNK_TOKENS)
+    rates = {}
+    for checksums, settings in CHECKSUMS.items():
+        with played(shape, requests_of(case, "warm"), case.requests, effort.view.say, settings=settings) as play:
+            seconds: list[float] = []
+            asyncio.run(play.run(_time_rounds(play, case, rounds, seconds)))
+            rates[checksums] = moved / median(seconds)
+        effort.view.advance(len(rates))
+    return rates
+
+
+def requests_of(case: Case, name: str) -> Sequence[Request]:
+    """One round's requests."""
+    return [Request(index, f"{name}-{index}", 2 * CHUNK_TOKENS, 0) for index in range(case.requests)]
+
+
+async def _time_rounds(play: Play, case: Case, rounds: int, seconds: list[float]) -> None:
+    """Seconds of each round after one that opens sessions and touches memory for the first time."""
+    for number in range(rounds + 1):
+        began = time.monotonic()
+        await asyncio.gather(*(play.engines.play(request, verify=False) for request in requests_of(case, f"round-{number}")))
+        if number:
+            seconds.append(time.monotonic() - began)

@@ -1,0 +1,10 @@
+"""Cases of staged transfers know their rows and targets."""
+
+from lab.benches.staged import Case
+
+
+def test_a_staged_case_knows_its_rows() -> None:
+    """Heads of 256 bytes: one of them to a rank at TP 8, four at TP 2."""
+    assert Case("shm", "qwen3-8b", 4, 8, 1 << 20).row_bytes == 256
+    assert Case("shm", "qwen3-8b", 2, 1, 1 << 20).row_bytes == 1024
+    assert Case("shm", "qwen3-8b", 2, 1, 1 << 20).target()[0].bound == 0.8
