@@ -1,9 +1,12 @@
 """What a decode rank says, kept by an observer of its wire: true watermarks, and no grant to anybody who has not asked."""
 
+from collections import defaultdict
+
 from decode_service.handler import DecodeStagingHandler
-from decode_service.outputs import Output, Send
+from decode_service.outputs import Output, RoomDone, Send
 from lab.simulator.memory import ViolationError
 from protocol.messages import (
+    Abort,
     ChunkDone,
     ChunkReady,
     DoneStatus,
@@ -16,6 +19,9 @@ from protocol.messages import (
     WatermarkUpdate,
 )
 
+MAX_REWRITES = 3
+"""How often a damaged slice may be asked for again."""
+
 
 class DecodeWords:
     """One life's words."""
@@ -25,6 +31,14 @@ class DecodeWords:
         self._asked: set[tuple[str, str, int]] = set()
         self._accepted: set[tuple[str, int, int]] = set()
         self._ready: set[tuple[str, int, int]] = set()
+        self._codes: dict[tuple[str, int, int], str] = {}
+        self._given_up: set[str] = set()
+        self._damaged: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
+
+    def room_begins(self, room: str) -> None:
+        """An engine uses an id again: what was asked for the former room says nothing about this one."""
+        self._asked = {key for key in self._asked if key[1] != room}
+        self._given_up.discard(room)
 
     def heard(self, message: ToDecode) -> None:
         """Note who asks, and who gives its word."""
@@ -44,6 +58,11 @@ class DecodeWords:
                 self._check_response(message)
             elif isinstance(message, ChunkDone):
                 self._check_verdict(message)
+            elif isinstance(message, Abort):
+                self._given_up.add(message.room)
+        for output in outputs:
+            if isinstance(output, RoomDone) and output.room in self._given_up:
+                self._fail(f"has given up room {output.room} and says that it is done")
         told = {message.session for message in sent if isinstance(message, WatermarkUpdate) and message.watermark == truth}
         for message in sent:
             if isinstance(message, Subscribed | HeartbeatAck) and message.session not in told:
@@ -62,6 +81,11 @@ class DecodeWords:
             self._accepted.add(key)
         elif message.status is DoneStatus.REJECTED and key in self._accepted:
             self._fail(f"rejects attempt {message.attempt} of grant {message.alloc_id}, which it had accepted")
+        elif self._codes.setdefault(key, message.code) == "checksum":
+            attempts = self._damaged[message.session, message.alloc_id]
+            attempts.add(message.attempt)
+            if len(attempts) > MAX_REWRITES:
+                self._fail(f"asks for grant {message.alloc_id} {len(attempts)} times")
 
     def _fail(self, problem: str) -> None:
         raise ViolationError(f"{self._name} {problem}")

@@ -26,6 +26,8 @@ class Misfortunes:
         self._world = world
         self._random = random
         self._tears: list[float] = []
+        self.buried: set[str] = set()
+        """Prefills that will not come back."""
 
     def plan(self) -> None:
         """Draw the moment of every fault that is counted."""
@@ -34,6 +36,7 @@ class Misfortunes:
         for count, strike in (
             (faults.prefill_crashes, lambda: self._crash(self._a_prefill())),
             (faults.decode_crashes, lambda: self._crash(random.choice(list(self._world.decodes.values())))),
+            (faults.burials, lambda: self._bury(self._a_prefill())),
             (faults.takeovers, lambda: self._take_over(self._a_prefill())),
             (faults.pauses, lambda: self._pause(self._anybody(), 3.0 * random.random())),
             (faults.long_pauses, lambda: self._pause(self._anybody(), 4.0 + 16.0 * random.random())),
@@ -55,7 +58,8 @@ class Misfortunes:
     def heal(self) -> None:
         """Start everything that is down; what is stopped goes on by itself."""
         for process in (*self._world.decodes.values(), *self._world.prefills.values()):
-            self._restart(process)
+            if process.name not in self.buried:
+                self._restart(process)
 
     def _moment(self) -> float:
         return LAST_S * self._random.random() ** 2
@@ -86,16 +90,24 @@ class Misfortunes:
             self._world.engines.close_if_over(room)
 
     def _restart(self, process: Process) -> None:
-        if process.alive:
+        if process.alive or process.name in self.buried:
             return
         self._world.results["restarts"] += 1
         self._world.note(f"{process.name} starts again")
         process.begin_life()
         process.arm()
 
-    def _take_over(self, former: PrefillProcess) -> None:
-        """Somebody believes that a stopped process is dead and starts another in its place."""
-        if not former.alive:
+    def _bury(self, process: PrefillProcess) -> None:
+        self._world.results["burials"] += 1
+        self.buried.add(process.name)
+        self._crash(process)
+
+    def _take_over(self, former: PrefillProcess, tries: int = 50) -> None:
+        """Somebody believes that a stopped process is dead, perhaps amid a write, and starts another in its place."""
+        if not former.alive or self._world.prefills[former.name] is not former:
+            return
+        if tries and not former.writes.running:
+            self._world.events.after(self._world.options.write_s, lambda: self._take_over(former, tries - 1))
             return
         self._world.faults["taken_over"] += 1
         self._pause(former, self._random.choice([0.001, 2.0, 12.0]) * self._random.random())

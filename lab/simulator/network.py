@@ -93,6 +93,17 @@ class Network:
             return True
         return self._random.random() < faults.loss
 
+    def _lag(self, envelope: Envelope) -> float:
+        """How much a message falls behind those that are sent after it."""
+        faults = self._options.faults
+        if envelope.channel == CONTROL and self._random.random() < faults.reordering:
+            self._faults["reordered"] += 1
+            return self._options.delay_s * self._random.choice([2, 10, 100]) * self._random.random()
+        if self._random.random() < faults.late:
+            self._faults["late"] += 1
+            return faults.late_s * self._random.random()
+        return 0.0
+
     def _cut(self, envelope: Envelope) -> Cut | None:
         cut = self._cuts.get((envelope.source, envelope.target))
         return cut if cut is not None and self._events.now < cut.until else None
@@ -103,13 +114,8 @@ class Network:
         if not self.healed and (cut := self._cut(envelope)) is not None:
             self._faults["held"] += 1
             arrival += cut.until - self._events.now
-        elif not self.healed and envelope.channel == CONTROL:
-            if self._random.random() < self._options.faults.reordering:
-                self._faults["reordered"] += 1
-                return arrival + self._options.delay_s * self._random.choice([2, 10, 100]) * self._random.random()
-            if self._random.random() < self._options.faults.late:
-                self._faults["late"] += 1
-                return arrival + 5.0 * self._random.random()
+        elif not self.healed and (lag := self._lag(envelope)):
+            return arrival + lag
         arrival = max(arrival, self._last_arrival.get(link, 0.0))
         self._last_arrival[link] = arrival
         return arrival

@@ -30,7 +30,9 @@ class Faults:
     duplication: float = 0.0
     reordering: float = 0.0
     late: float = 0.0
-    """A message arrives seconds later."""
+    """A message arrives seconds later, as from a connection that was replaced."""
+    late_s: float = 5.0
+    """How much later at most. Ids that are used again must be remembered for longer."""
     garbled: float = 0.0
     """Something senseless arrives beside a message."""
     send_full: float = 0.0
@@ -40,6 +42,8 @@ class Faults:
     """Per attempt to replace a region."""
     plane_failures: float = 0.0
     """Per attempt to open a data plane."""
+    closed_plane: str = ""
+    """A data plane that never opens."""
     write_failures: float = 0.0
     """Per write."""
     late_landings: bool = False
@@ -48,6 +52,8 @@ class Faults:
     """Per scatter and per copied piece: it takes seconds."""
     prefill_crashes: int = 0
     decode_crashes: int = 0
+    burials: int = 0
+    """Prefills that die and never come back."""
     takeovers: int = 0
     """A new life of a prefill starts while the former one is only stopped and will go on."""
     pauses: int = 0
@@ -71,7 +77,17 @@ class Faults:
     @property
     def only_messages(self) -> bool:
         """Whether nothing is wrong but messages that are lost, repeated, late or out of order."""
-        messages = {"loss", "target", "target_loss", "duplication", "reordering", "garbled", "send_full", "repeated_calls"}
+        messages = {
+            "late_s",
+            "loss",
+            "target",
+            "target_loss",
+            "duplication",
+            "reordering",
+            "garbled",
+            "send_full",
+            "repeated_calls",
+        }
         return not any(getattr(self, entry.name) for entry in fields(self) if entry.name not in messages)
 
 
@@ -107,6 +123,8 @@ class Options:
     max_chunks_in_flight: int = 64
     room_deadline_s: float = 40.0
     """Of both sides; also how long ids of ended rooms are remembered."""
+    prefill_patience: float = 1.0
+    """How many deadlines the prefill side waits without any progress."""
     max_retired_regions: int = 2
     faults: Faults = field(default_factory=Faults)
 
@@ -182,6 +200,7 @@ def _draw_faults(random: Random) -> Faults:
         slow_copies=sometimes(0.02, 0.2),
         prefill_crashes=count(3),
         decode_crashes=count(2),
+        burials=count(1),
         takeovers=count(2),
         pauses=count(3),
         long_pauses=count(2),

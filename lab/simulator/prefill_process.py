@@ -80,7 +80,7 @@ class PrefillProcess(Process):
             planes=self.offers,
             host_id="host",
             features=("xxh3",),
-            room_deadline_s=options.room_deadline_s,
+            room_deadline_s=options.room_deadline_s * options.prefill_patience,
             room_tombstone_s=options.room_deadline_s,
             max_writes_in_flight=3,
             max_write_failures=10,
@@ -196,7 +196,7 @@ class PrefillProcess(Process):
         assert isinstance(key, str)
         memory = self.world.memories[key]
         problem = "no segment" if output.plane == "shm" and memory.may_write is None else ""
-        problem = problem or ("no such device" if self.world.fails_plane() else "")
+        problem = problem or ("no such device" if self.world.fails_plane(output.plane) else "")
         if problem:
             self.after(0.0, lambda: self.run(self.handler.plane_failed(output.peer, output.session, problem, self.now)))
             return

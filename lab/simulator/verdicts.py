@@ -21,6 +21,7 @@ _ABSENCE = (
     "prefill_crashes",
     "decode_crashes",
     "takeovers",
+    "burials",
     "pauses",
     "long_pauses",
     "torn_writes",
@@ -31,7 +32,7 @@ _ENGINES = ("engine_aborts", "unregistered_rooms", "unsubmitted_rooms", "reused_
 _DAMAGE = ("no_memory", "plane_failures", "write_failures", "slow_copies", "late")
 REASONS: dict[str, tuple[str, ...]] = {
     "corrupt": ("corruption",),
-    "prefill_gone": ("prefill_crashes", "takeovers", "departures"),
+    "prefill_gone": ("prefill_crashes", "burials", "takeovers", "departures"),
     "stopped": ("departures",),
     "draining": ("departures",),
     "superseded": ("takeovers",),
@@ -49,7 +50,7 @@ def demand_reason(world: "World", process: Process, room: str, code: str) -> Non
     faults = world.options.faults
     if world.options.ring_chunks < 1.0 and code in {"oversized", "aborted_by_decode", "aborted_by_prefill"}:
         return
-    if code == "deadline" and world.options.room_deadline_s < PATIENT_S:
+    if code in {"deadline", "aborted_by_prefill", "aborted_by_decode"} and world.options.room_deadline_s < PATIENT_S:
         return
     reasons = REASONS.get(code, (*_ABSENCE, *_ENGINES, *_DAMAGE, "corruption"))
     if code in NEVER or not any(getattr(faults, reason) for reason in reasons):
@@ -86,14 +87,19 @@ def demand_end(world: "World") -> None:
 
 
 def demand_no_leaks(world: "World") -> None:
-    """Nobody remembers what nobody needs any more."""
+    """Nobody remembers what nobody needs any more, and who was replaced knows it."""
+    for former in world.former:
+        rivals = world.prefills[former.name].handler.state.peers.keys() & former.handler.state.peers.keys()
+        if former.alive and former.handler.state.over is None and any(world.decodes[peer].life == 1 for peer in rivals):
+            raise ViolationError(f"stuck: {former.owner} never heard that its place is taken")
+    senders = [prefill for prefill in (*world.prefills.values(), *world.former) if prefill.alive]
     for decode in world.decodes.values():
         if not is_pinned(decode):
-            for problem in decode_leaks(decode.handler, len(world.prefills)):
+            for problem in decode_leaks(decode.handler, len(senders)):
                 raise ViolationError(f"leak in {decode.name}: {problem}")
     if any(is_pinned(decode) for decode in world.decodes.values()) or world.options.faults.plane_failures:
         return
-    for prefill in world.prefills.values():
+    for prefill in (prefill for prefill in world.prefills.values() if prefill.alive):
         for problem in prefill_leaks(prefill.handler):
             raise ViolationError(f"leak in {prefill.owner}: {problem}")
 

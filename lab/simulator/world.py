@@ -77,7 +77,7 @@ class World:
             while self.events.step(FAULTY_S + HEALED_S) and not self.is_over():
                 pass
             demand_end(self)
-            self.play(self.events.now + SETTLED_S)
+            self.play(self.events.now + SETTLED_S + (self.options.faults.late_s if self.options.faults.late else 0.0))
             # An engine that was late may have begun anew meanwhile.
             over = self.is_over()
         demand_no_leaks(self)
@@ -143,9 +143,9 @@ class World:
         """Whether the write that begins now will fail."""
         return self._strikes(self.options.faults.write_failures)
 
-    def fails_plane(self) -> bool:
+    def fails_plane(self, plane: str) -> bool:
         """Whether a data plane does not open just now."""
-        return self._counted("planes_failed", self.options.faults.plane_failures)
+        return plane == self.options.faults.closed_plane or self._counted("planes_failed", self.options.faults.plane_failures)
 
     def refuses_memory(self) -> bool:
         """Whether the host has no memory for a new region just now."""

@@ -1,4 +1,4 @@
-"""What a mutant is: the shipped machines without one rule. Rules are taken out by patching, in tests only; the product has no switch."""
+"""What a mutant is: the shipped machines without one rule, which is patched out of them in tests; the product has no switch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,6 +11,7 @@ from prefill_service.heartbeats import Heartbeats
 from prefill_service.losing import Losing
 from prefill_service.repeats import Repeats
 from prefill_service.sessions import PeerState, Session
+from prefill_service.submitting import Submitting
 from prefill_service.subscribing import Subscribing
 from prefill_service.transfers import Transfers
 from prefill_service.writing import Writing
@@ -112,7 +113,7 @@ def decode_restart_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 @prefill.without("a plane that does not open is not offered again")
 def closed_plane_is_offered_again(patch: pytest.MonkeyPatch) -> None:
     """The same plane is negotiated for ever."""
-    patch.setattr(Attempts, "offer", lambda self, peer: self.state.settings.planes)
+    patch.setattr(Attempts, "offer", lambda self, _peer: self.state.settings.planes)
 
 
 @prefill.without("a superseded life ends")
@@ -324,3 +325,39 @@ def pages_are_given_back_too_early(patch: pytest.MonkeyPatch) -> None:
 def no_deadline_here(patch: pytest.MonkeyPatch) -> None:
     """It waits for ever for tokens that never come."""
     patch.setattr(Closing, "deadline_due", nothing)
+
+
+@prefill.without("a decode rank that was not asked yet hears of the failure, too")
+def unasked_ranks_hear_nothing(patch: pytest.MonkeyPatch) -> None:
+    """Its engine waits for a room that is over."""
+    shipped = Closing.fail_room
+
+    def fail(self: Closing, room: Any, code: str, message: str, spared: str | None = None) -> None:
+        for target in room.targets.values():
+            target.known = any(chunk.state is not ChunkState.COMPUTED for chunk in target.open.values())
+        shipped(self, room, code, message, spared)
+
+    patch.setattr(Closing, "fail_room", fail)
+
+
+@prefill.without("an id names no other room while the abort of the former one is unanswered")
+def ids_return_while_aborted(patch: pytest.MonkeyPatch) -> None:
+    """The old abort is repeated, and meets the new room."""
+    shipped = Submitting._check_peer
+
+    def check(self: Submitting, endpoint: str, room_id: str) -> None:
+        peer = self.state.peers.get(endpoint)
+        pending = peer.aborts.pop(room_id, None) if peer is not None else None
+        shipped(self, endpoint, room_id)
+        if peer is not None and pending is not None:
+            peer.aborts[room_id] = pending
+
+    patch.setattr(Submitting, "_check_peer", check)
+    patch.setattr("decode_service.aborting.Aborting.is_pending", lambda *_: False)
+
+
+@prefill.without("no word of ours denies that a failed one-sided write may land")
+def promises_despite_failed_writes(patch: pytest.MonkeyPatch) -> None:
+    """It acknowledges an abort although its bytes are still on their way."""
+    patch.setattr(Closing, "_confess", lambda *_: False)
+    patch.setattr("prefill_service.sessions.Peer.is_unproven", lambda *_: False)

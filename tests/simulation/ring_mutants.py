@@ -1,16 +1,18 @@
 """Mutants of the ring, the gate and the watermark's way from the one to the other."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from decode_service.allocator import Allocation, Oversized, StagingAllocator
 from decode_service.fanout import WatermarkFanout
-from decode_service.grants import Grant, GrantState, GrantTable
 from decode_service.granting import Granting
+from decode_service.grants import Grant, GrantState, GrantTable
 from decode_service.hearing import Hearing
 from decode_service.outputs import Send
 from decode_service.state import DecodeState
+from decode_service.subscribing import Subscribing as DecodeSubscribing
 from lab.simulator.process import Process
 from prefill_service import gate
 from prefill_service.gate import WatermarkGate
@@ -45,11 +47,8 @@ def no_snapshot(patch: pytest.MonkeyPatch) -> None:
 @ring.without("a repeated answer to a subscription brings the watermark again")
 def no_second_snapshot(patch: pytest.MonkeyPatch) -> None:
     """Who comes back on the same address is answered early and told nothing."""
-    from decode_service.subscribing import Subscribing as DecodeSubscribing
 
     def repeat(self: DecodeSubscribing, session: Any, route: bytes, message: Any) -> None:
-        from dataclasses import replace
-
         self.state.heard_from(session, route)
         self.state.send(session, replace(session.answer, attempt=message.attempt))
 
@@ -132,7 +131,8 @@ def foreign_watermarks_count(patch: pytest.MonkeyPatch) -> None:
 @ring.without("a stored watermark dies with its session")
 def watermark_outlives_its_session(patch: pytest.MonkeyPatch) -> None:
     """The next session at that endpoint begins with it."""
-    shipped, stored = Subscribing._adopt, {}
+    shipped = Subscribing._adopt
+    stored: dict[int, Watermark] = {}
 
     def adopt(self: Subscribing, peer: Any, message: Any) -> None:
         shipped(self, peer, message)
@@ -245,9 +245,7 @@ def lease_never_lapses(patch: pytest.MonkeyPatch) -> None:
 
 
 def _shipped(grant: Grant) -> bool:
-    return (
-        grant.state is GrantState.CLOSED and not grant.has_copies and all(slot.quiet for slot in grant.slots.values())
-    )
+    return grant.state is GrantState.CLOSED and not grant.has_copies and all(slot.quiet for slot in grant.slots.values())
 
 
 def _free_without_asking(patch: pytest.MonkeyPatch) -> None:
