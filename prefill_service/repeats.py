@@ -8,6 +8,9 @@ from prefill_service.sessions import Session
 from prefill_service.state import PrefillState, TimerKey, TimerKind
 from protocol.messages import ChunkReady, StagingReq, WriteFailed
 
+BUSY_AT_ONCE = 64
+"""Chunks of one session that were turned away as busy and repeat at the usual pace; a larger crowd shares that rate."""
+
 
 @dataclass(slots=True, eq=False)
 class Repeats:
@@ -25,6 +28,16 @@ class Repeats:
         span = (chunk.index, chunk.token_start, chunk.num_tokens)
         self.state.send(session.peer, StagingReq(session.id, chunk.room, *span, self._traceparent(chunk)))
         self._retry(chunk)
+
+    def take_turns(self, session: Session, chunk: Chunk) -> None:
+        """A chunk was turned away as busy: the more there are of them, the later it asks again by itself.
+
+        Repeats of the others say just as well when there is a place, and with each place that becomes free one of them asks.
+        """
+        crowd = len(session.busy) / BUSY_AT_ONCE
+        if crowd > 1:
+            wait_s = crowd * chunk.backoff.limit_s * (1.0 - 0.2 * self.state.random.random())
+            self.state.timers.set(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), self.state.now + wait_s)
 
     def announce(self, session: Session, chunk: Chunk) -> None:
         """Say that the bytes are visible, from the first retry interval on."""

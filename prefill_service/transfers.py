@@ -116,6 +116,7 @@ class Transfers:
         if room is None or chunk is None:
             return
         chunk.last_answer = message.status
+        was_busy = chunk in session.busy
         session.busy.pop(chunk, None)
         if message.status is GrantStatus.GRANTED and message.grant is not None:
             self._granted(session, room, chunk, message.grant)
@@ -125,6 +126,10 @@ class Transfers:
             self.closing.fail_room(room, _ROOM_CODES[message.status], f"{peer.endpoint}: {message.message}")
         elif message.status is GrantStatus.BUSY and chunk.state is ChunkState.REQUESTED:
             session.busy[chunk] = None
+            self.repeats.take_turns(session, chunk)
+        if was_busy and message.status is not GrantStatus.BUSY:
+            # There was a place for one that had been turned away; there may be one for the next.
+            self._ask_a_busy_one(session)
 
     def judged(self, peer: Peer, session: Session, message: ChunkDone) -> None:
         """D's verdict on what was written."""

@@ -3,8 +3,9 @@
 import pytest
 
 from prefill_service.outputs import Channel, RoomFailed, Send, WriteChunk
+from prefill_service.repeats import BUSY_AT_ONCE
 from protocol.messages import ChunkReady, DoneStatus, GrantStatus, StagingReq, WriteFailed
-from tests.unit.prefill_service.bench import PAGES, Bench, granted, of_type, sent
+from tests.unit.prefill_service.bench import CHUNK_TOKENS, PAGES, Bench, granted, of_type, sent
 
 
 def test_ready_is_repeated_until_the_verdict() -> None:
@@ -93,3 +94,29 @@ def test_one_sided_failures_end_with_the_room() -> None:
         (write,) = of_type(bench.grant("d0", "r", 0, granted(alloc_id)), WriteChunk)
         out = bench.fail(write)
     assert [failed.code for failed in of_type(out, RoomFailed)] == ["write_failed"]
+
+
+def test_crowd_of_busy_chunks_shares_the_rate_of_a_few() -> None:
+    """One of three times as many as repeat at the usual pace waits up to three of the longest intervals, and no longer."""
+    bench = Bench(page_size=100)
+    bench.connect()
+    chunks = 3 * BUSY_AT_ONCE
+    bench.submit("r", chunks * CHUNK_TOKENS)
+    for chunk in range(chunks):
+        bench.respond("d0", "r", chunk, GrantStatus.BUSY)
+    limit_s = bench.handler.settings.retry_limit_s
+    early = [message.chunk for message in sent(bench.run(3 * limit_s * 0.79), StagingReq)]
+    assert 0 in early
+    assert chunks - 1 not in early
+    assert chunks - 1 in [message.chunk for message in sent(bench.run(3 * limit_s * 0.21), StagingReq)]
+
+
+def test_busy_chunks_follow_one_that_found_a_place() -> None:
+    """Whatever the crowd, an answer other than busy lets the next one ask at once."""
+    bench = Bench()
+    bench.connect()
+    bench.submit("r", 3 * CHUNK_TOKENS)
+    for chunk in range(3):
+        bench.respond("d0", "r", chunk, GrantStatus.BUSY)
+    assert [message.chunk for message in sent(bench.respond("d0", "r", 2, GrantStatus.PENDING), StagingReq)] == [0]
+    assert not sent(bench.respond("d0", "r", 0, GrantStatus.BUSY), StagingReq)
