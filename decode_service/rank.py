@@ -30,8 +30,8 @@ from runtime.rate_limit import RateLimit
 FAN_OUT_BUDGET = 256
 """Watermarks sent in one go to sessions that do not wait for one; the rest goes in the next ones."""
 FAN_OUT_PAUSE_S = 0.1
-"""Between two of these goes. Whoever waits is told at once, and a grant brings the watermark with it: with many sessions and many
-frees, each of the others is told of the latest watermark only."""
+"""Between two of these goes. Whoever waits is told at once, and a grant brings the watermark with it: with many sessions and
+many frees, each of the others is told of the latest watermark only."""
 MAX_COPIES = 32
 """Pieces that wait for a worker; beyond that the data socket is not read and its writers wait."""
 

@@ -74,7 +74,7 @@ class TestAbortByDecode:
         assert driver.count("abort_acks_ignored") == 4
 
     def test_ack_of_an_earlier_room_of_the_same_id_is_no_proof(self) -> None:
-        """A room id is used again when its abort was acknowledged; a late repeat of that ack says nothing about the new room."""
+        """A room id is used again once its abort was acknowledged; a late repeat of that ack says nothing of the new room."""
         driver = Driver(1, room_deadline_s=5.0)
         session = driver.join()
         driver.register("r")
