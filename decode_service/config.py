@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.limits import MAX_CHUNK_TOKENS, MAX_DATA_PIECE_BYTES, MAX_DURATION_S
-from runtime.addresses import MAX_PORT, http_problems, is_loopback, is_wildcard
+from runtime.addresses import MAX_PORT, bracket_problems, http_problems, is_loopback, is_wildcard
 from runtime.allow_list import load_allow_list
 from runtime.flight_recorder import FlightLimits
 from runtime.key_files import read_key_pair
@@ -148,11 +148,14 @@ class DecodeServiceConfig(Settings):
         return self.server_key is None and not is_loopback(self.host)
 
     def _address_problems(self) -> Iterator[Problem]:
+        yield from bracket_problems("host", self.host)
+        yield from bracket_problems("data_host", self.data_host)
         if self.is_exposed and not self.insecure:
             advice = (
                 "give the daemon keys (--server-key and --allow-list, see keygen), bind loopback, or accept it with --insecure"
             )
-            yield Problem(("host",), f"{self.host!r} without keys", "a loopback address, or keys", advice)
+            because = ("server_key", "allow_list", "insecure")
+            yield Problem(("host",), f"{self.host!r} without keys", "a loopback address, or keys", advice, because)
         if (self.server_key is None) != (self.allow_list is None):
             found = "only one of them"
             yield Problem(("server_key", "allow_list"), found, "both or neither", "a key without clients lets nobody in")

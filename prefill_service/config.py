@@ -168,4 +168,5 @@ class PrefillServiceConfig(Settings):
         beyond = [peer for peer in self.decode_peers if not is_loopback_endpoint(peer)]
         if beyond and self.client_key is None and not self.insecure:
             advice = "give the daemon keys (--client-key and --server-keys, see keygen), or accept it with --insecure"
-            yield Problem(("decode_peers",), f"{beyond[0]} without keys", "loopback addresses, or keys", advice)
+            because = ("client_key", "server_keys", "insecure")
+            yield Problem(("decode_peers",), f"{beyond[0]} without keys", "loopback addresses, or keys", advice, because)

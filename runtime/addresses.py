@@ -21,6 +21,12 @@ def is_loopback_endpoint(endpoint: str) -> bool:
     return is_loopback(endpoint.removeprefix("tcp://").rpartition(":")[0])
 
 
+def bracket_problems(field: str, host: str) -> Iterator[Problem]:
+    """What is wrong with a host that goes before a port, if it is an IPv6 address without its brackets."""
+    if ":" in host and not host.startswith("["):
+        yield Problem((field,), repr(host), "an IPv6 address in brackets", f"write [{host}]")
+
+
 def is_wildcard(host: str) -> bool:
     """Whether ``host`` stands for every address of this machine, and so is none that others could use."""
     try:

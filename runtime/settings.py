@@ -27,12 +27,20 @@ S = TypeVar("S", bound="Settings")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration: which fields, what was found, what was expected, what to do."""
+    """One thing that is wrong with a configuration: which fields, what was found, what was expected, what to do.
+
+    ``because``: further fields that it rests on. It means nothing while one of them cannot be read itself.
+    """
 
     fields: tuple[str, ...]
     found: str
     expected: str
     advice: str = ""
+    because: tuple[str, ...] = ()
+
+    def rests_on(self, names: set[str]) -> bool:
+        """Whether it says anything about one of these fields, or follows from one."""
+        return not names.isdisjoint((*self.fields, *self.because))
 
     def __str__(self) -> str:
         advice = f"; {self.advice}" if self.advice else ""
@@ -138,7 +146,7 @@ class Settings:
         problems = tuple(self._bound_problems())
         # A rule between fields means nothing while one of them is out of bounds.
         wrong = {name for problem in problems for name in problem.fields}
-        problems += tuple(problem for problem in self.rule_problems() if wrong.isdisjoint(problem.fields))
+        problems += tuple(problem for problem in self.rule_problems() if not problem.rests_on(wrong))
         if problems:
             raise ConfigurationError(problems)
 
@@ -244,7 +252,7 @@ def _rule_problems(cls: type[S], values: Mapping[str, object], unreadable: Itera
     try:
         cls(**values)
     except ConfigurationError as error:
-        return [problem for problem in error.problems if wrong.isdisjoint(problem.fields)]
+        return [problem for problem in error.problems if not problem.rests_on(wrong)]
     return []
 
 

@@ -38,18 +38,33 @@ def test_engine_socket_carries_the_id() -> None:
     assert config.engine_socket == Path("/run/pd/d1.engine.sock")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "decode.example"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "[::]", "decode.example"])
 def test_public_address_needs_consent(host: str) -> None:
     """An address that others can reach, or a name that may be one, is refused unless it is asked for with ``--insecure``."""
     assert problem_fields(host=host) == [("host",)]
     assert load(DecodeServiceConfig, file=None, environ={}, flags={"host": host, "insecure": True}).config.host == host
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "[::1]", "localhost"])
 def test_loopback_needs_none(host: str) -> None:
     """Every address of the loopback interface is allowed."""
     assert is_loopback(host)
     assert DecodeServiceConfig(host=host).host == host
+
+
+@pytest.mark.parametrize("host", ["::", "::1", "fd00::1"])
+def test_ipv6_needs_brackets(host: str) -> None:
+    """Without them no port can follow: the problem shows how to write it, for both hosts."""
+    with pytest.raises(ConfigurationError) as caught:
+        DecodeServiceConfig(host=host, data_host=host, insecure=True)
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{field}: found '{host}'; expected an IPv6 address in brackets; write [{host}]" for field in ("host", "data_host")
+    ]
+
+
+def test_an_unreadable_key_setting_is_the_only_problem() -> None:
+    """A relative path is not taken for no key: nobody is told to give the daemon keys that it was given."""
+    assert problem_fields(host="0.0.0.0", server_key="k.key_secret", allow_list="/l") == [("server_key",)]
 
 
 def test_control_and_data_ports_must_not_meet() -> None:

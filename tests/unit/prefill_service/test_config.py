@@ -97,6 +97,7 @@ def test_remote_decodes_need_keys_or_consent(tmp_path: Path) -> None:
     remote = "tcp://decode:7600"
     assert problem_fields(decode_peers=f"tcp://127.0.0.1:7600,{remote}") == [("decode_peers",)]
     assert problem_fields(client_key="/k") == [("client_key", "server_keys")]
+    assert problem_fields(decode_peers=remote, client_key="relative", server_keys="/s") == [("client_key",)]
     assert PrefillServiceConfig(decode_peers=(remote,), insecure=True).decode_peers == (remote,)
     keys = KeyRing(tmp_path, "p").prefill("p")
     config = PrefillServiceConfig(decode_peers=(remote,), **keys)
