@@ -6,6 +6,7 @@ sentence says which side is waited for; the rest says since when, what it takes,
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from decode_service.describing import (
     Coming,
@@ -101,6 +102,22 @@ def explain_ring(state: DecodeState) -> list[Explanation]:
     return [found]
 
 
+def explain_unserved(state: DecodeState) -> list[Explanation]:
+    """Explain, for each prefill group of which nobody is subscribed, the oldest room that has no way to move without it."""
+    waiting: dict[str, list[Room]] = {}
+    for room in state.rooms:
+        if room.end is None and not room.chunks:
+            waiting.setdefault(room.group, []).append(room)
+    unserved = (rooms for group, rooms in waiting.items() if not _writers_of(state, group))
+    found = []
+    for rooms in islice(unserved, MAX_EXPLAINED):
+        explanation = _nothing_asked(state, rooms[0])
+        if len(rooms) > 1:
+            explanation.lines.append(f"behind it: {plural(len(rooms) - 1, 'room')} registered later")
+        found.append(explanation)
+    return found
+
+
 def explain_chunk(state: DecodeState, room: Room, chunk: Chunk) -> Explanation:
     """Explain a chunk that was asked for and is not scattered."""
     found = _new(state, room.id, chunk.index, "requested", "")
@@ -158,12 +175,13 @@ def _nothing_asked(state: DecodeState, room: Room) -> Explanation:
     """Nobody has asked for anything that is not there already: the prefill is waited for."""
     arrived = len(room.scattered) - room.remaining
     progress = f"{arrived} of {len(room.scattered)} chunks are in their pages"
-    sessions = [session for session in state.sessions.of_group(room.group) if session.slice.token_bytes]
+    sessions = _writers_of(state, room.group)
     if sessions:
         names = ", ".join(session_name(session) for session in sessions)
         text = f"room {room.id!r} waits for its prefill to ask for the next chunk ({names}); {progress}"
     else:
         text = f"room {room.id!r} waits for prefill group {room.group!r}, of which nobody is subscribed here; {progress}"
+        text += f", registered {seconds(state.now - room.registered_at)} ago"
     found = _new(state, room.id, None, "not_requested", text)
     found.since_s = state.now - room.registered_at
     found.prefills = [session.request.prefill_id for session in sessions]
@@ -260,6 +278,11 @@ def _writers(state: DecodeState, room: Room, writers: list[WriterKey]) -> str:
         who = f"writer tp {writer.tp_rank} pp {writer.pp_rank} of group {room.group!r}, which is not subscribed"
         words.append(who if session is None else session_name(session))
     return " and ".join(words)
+
+
+def _writers_of(state: DecodeState, group: str) -> list[Session]:
+    """Who of that prefill group has bytes for this rank."""
+    return [session for session in state.sessions.of_group(group) if session.slice.token_bytes]
 
 
 def _of_session(state: DecodeState, session: Session) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
-from decode_service.explaining import Explanation, explain_chunk, explain_ring, explain_room, waiting_chunks
+from decode_service.explaining import Explanation, explain_chunk, explain_ring, explain_room, explain_unserved, waiting_chunks
 from decode_service.grants import Grant
 from decode_service.history import GrantRecord
 from decode_service.rank import DecodeRank
@@ -50,12 +50,15 @@ class DecodeObserving:
         }
 
     def _explain(self, body: Body) -> Body:
-        """Why chunks do not move: those of a room, one of them, or without a room whatever holds each ring up."""
+        """Why chunks do not move: those of a room, one of them, or without a room what holds rings up and who is missing."""
         room = fields.optional_identifier(body, "room")
         chunk = fields.integer(body, "chunk", 0, MAX_ROOM_TOKENS) if body.get("chunk") is not None else None
         found: list[Explanation] = []
         for state in self._states(body):
-            found += explain_ring(state) if room is None else explain_room(state, room, chunk)
+            if room is None:
+                found += [*explain_ring(state), *explain_unserved(state)]
+            else:
+                found += explain_room(state, room, chunk)
         known = [explanation for explanation in found if explanation.state != "unknown"]
         return {"explanations": [explanation.to_map() for explanation in known or found]}
 

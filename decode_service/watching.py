@@ -78,4 +78,13 @@ class Watching:
 
     def _late_text(self, room: Room, used_s: float) -> str:
         arrived = len(room.scattered) - room.remaining
-        return f"{arrived} of {len(room.scattered)} chunks arrived in {used_s:.1f} s (deadline {room.deadline_s:g} s)"
+        progress = f"{arrived} of {len(room.scattered)} chunks arrived"
+        if used_s >= room.deadline_s:
+            return f"{progress} in {used_s:.1f} s (deadline {room.deadline_s:g} s)"
+        limit = f"deadline {room.deadline_s:g} s x room_deadline_cap {self.state.settings.room_deadline_cap:g}"
+        lived = f"{progress} in the {self.state.now - room.registered_at:.1f} s since it was registered (limit {limit})"
+        if room.started:
+            return f"{lived}; its own clock stands at {used_s:.1f} s: it queued behind others"
+        if any(session.slice.token_bytes for session in self.state.sessions.of_group(room.group)):
+            return f"prefill group {room.group!r} is subscribed and asked for nothing: {lived}"
+        return f"nobody of prefill group {room.group!r} is subscribed: {lived}"

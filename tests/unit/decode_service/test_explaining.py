@@ -2,7 +2,7 @@
 
 import json
 
-from decode_service.explaining import Explanation, explain_ring, explain_room, waiting_chunks
+from decode_service.explaining import Explanation, explain_ring, explain_room, explain_unserved, waiting_chunks
 from protocol.messages import Blocked, Heartbeat, WatermarkUpdate
 from protocol.watermark import START
 from tests.unit.decode_service.driver import CHUNK_TOKENS, Driver
@@ -58,6 +58,21 @@ def test_nobody_has_asked() -> None:
     assert why(driver, "r", 0).state == "scattered"
     assert why(driver, "r", 3).summary == "room 'r' has chunks 0 to 2, and no chunk 3"
     assert "the room fails if it is not complete" in told(found)
+
+
+def test_groups_nobody_subscribed_for_are_named_without_a_room() -> None:
+    """Once per group, with its oldest room and since when; a group that is subscribed is not blamed."""
+    driver = Driver(1, ring=1000)
+    session = driver.join()
+    driver.register("served")
+    driver.register("first", group="missing")
+    driver.wait(3, alive=[session])
+    driver.register("second", group="missing")
+    (found,) = explain_unserved(driver.handler.state)
+    assert (found.room, found.since_s) == ("first", 3.0)
+    assert "'first' waits for prefill group 'missing', of which nobody is subscribed here" in found.summary
+    assert found.summary.endswith("0 of 1 chunks are in their pages, registered 3.0 s ago")
+    assert found.lines == ["behind it: 1 room registered later"]
 
 
 def test_a_writer_that_has_not_asked_is_named() -> None:

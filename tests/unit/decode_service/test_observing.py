@@ -54,6 +54,14 @@ def test_explain_names_room_prefill_and_grant(server: DecodeStagingServer) -> No
         ask(server, "explain", room="r", chunk=-1)
 
 
+def test_explain_without_a_room_names_a_group_that_is_missing(server: DecodeStagingServer) -> None:
+    """Behind what holds the ring up, the room that waits for a group nobody has subscribed for."""
+    server.engine.register_room("lonely", 0, "nobody", CHUNK_TOKENS, RUN).result(WAIT_S)
+    held, missing = ask(server, "explain")["explanations"]
+    assert (held["room"], missing["room"], missing["state"]) == ("r", "lonely", "not_requested")
+    assert "waits for prefill group 'nobody', of which nobody is subscribed here" in missing["summary"]
+
+
 def test_history_has_every_box(server: DecodeStagingServer) -> None:
     """The live grant with its place and time."""
     (rank,) = ask(server, "history")["ranks"]

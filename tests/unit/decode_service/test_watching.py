@@ -154,6 +154,24 @@ class TestRoomDeadline:
         assert ends(driver.wait(39, alive=[session])) == []
         assert set(ends(driver.wait(2, alive=[session]))) == {("queued", "deadline"), ("never asked", "deadline")}
 
+    def test_a_room_nobody_asked_for_names_its_group_and_the_cap(self) -> None:
+        """Who is missing is told from who asked for nothing, and from a room that queued."""
+        driver = Driver(1)
+        session = driver.join()
+        driver.register("pin", deadline_s=1000)
+        driver.register("queued", deadline_s=10)
+        driver.register("silent", deadline_s=10)
+        driver.register("missing", group="gone", deadline_s=10)
+        driver.grant([session], "pin")
+        driver.grant([session], "queued")
+        driver.wait(41, alive=[session])
+        words = {room: end.message for room in ("queued", "silent", "missing") if (end := driver.handler.room_end(room))}
+        limit = " s since it was registered (limit deadline 10 s x room_deadline_cap 4)"
+        assert words["missing"].startswith("nobody of prefill group 'gone' is subscribed: 0 of 1 chunks arrived in the 40.")
+        assert words["missing"].endswith(limit)
+        assert words["silent"].startswith("prefill group 'g' is subscribed and asked for nothing: 0 of 1 chunks arrived")
+        assert words["queued"].endswith(f"{limit}; its own clock stands at 0.0 s: it queued behind others")
+
     def test_late_room_frees_its_region_on_proof(self) -> None:
         """After the deadline the region waits for the writer's word, as after any abort."""
         driver = Driver(1)
