@@ -3,7 +3,7 @@
 Everything is derived from the machine's state at the moment of the question. Times are seconds before now, or from now on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from prefill_service.rooms import Room
@@ -20,6 +20,22 @@ class Coming:
 
     def __str__(self) -> str:
         return f"in {seconds(self.in_s)} {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """Messages to one decode rank that did not leave this host since the last one that did."""
+
+    since: float
+    """When the first of them was to be sent."""
+    messages: int
+    obstacle: str
+    """Why, in words that go before the endpoint."""
+    reason: str = ""
+    """What is known of how the last connection failed."""
+
+
+NONE_UNSENT: Mapping[str, Unsent] = {}
 
 
 def seconds(value: float) -> str:
@@ -42,24 +58,39 @@ def decode_name(peer: Peer) -> str:
     return f"decode {terms.decode_id!r} rank {terms.decode_rank} at {peer.endpoint}"
 
 
-def way_there(state: PrefillState, peer: Peer) -> str:
+def way_there(state: PrefillState, peer: Peer, unsent: Unsent | None = None) -> str:
     """Why there is no session in which chunks could move."""
-    if peer.state is PeerState.SUBSCRIBING:
+    if peer.state is PeerState.SUBSCRIBING and unsent is not None:
+        words = f"to be reached: {unsent_words(state, peer, unsent)}"
+    elif peer.state is PeerState.SUBSCRIBING:
         words = f"to answer the subscription (attempt {peer.attempt}, sent {seconds(state.now - peer.attempt_sent)} ago)"
     elif peer.state is PeerState.OPENING:
         words = "and for its data plane to open"
     else:
         running = sum(len(old.running) for old in peer.ended.values())
         words = f"until {running} writes of the lost session have ended"
-    if peer.refusal is not None:
-        words += f"; the last one ended with {peer.refusal.code}: {peer.refusal.message}"
+    if (refusal := refused(peer)) is not None:
+        words += f"; the last one ended with {refusal}"
     return f"{decode_name(peer)} {words}"
 
 
-def frames(state: PrefillState, peer: Peer) -> str:
-    """The last frame each way."""
-    heard, sent = _latest(state, peer.heard), _latest(state, peer.sent)
-    return f"last frame from {decode_name(peer)}: {heard}; last frame to it: {sent}"
+def unsent_words(state: PrefillState, peer: Peer, unsent: Unsent) -> str:
+    """Since when nothing leaves towards this decode rank, and why."""
+    number = f"{unsent.messages} message" + ("" if unsent.messages == 1 else "s")
+    words = f"{unsent.obstacle} {peer.endpoint} since {seconds(state.now - unsent.since)} ({number} could not leave)"
+    return f"{words}; last failure: {unsent.reason}" if unsent.reason else words
+
+
+def frames(state: PrefillState, peer: Peer, unsent: Unsent | None = None) -> str:
+    """The last frame each way, or why nothing leaves."""
+    heard = _latest(state, peer.heard)
+    to_it = f"last frame to it: {_latest(state, peer.sent)}" if unsent is None else unsent_words(state, peer, unsent)
+    return f"last frame from {decode_name(peer)}: {heard}; {to_it}"
+
+
+def refused(peer: Peer) -> str | None:
+    """How the last subscription was turned away, if there is no session since."""
+    return None if peer.refusal is None else f"{peer.refusal.code}: {peer.refusal.message}"
 
 
 def lease_words(state: PrefillState, session: Session) -> str:

@@ -4,16 +4,20 @@ Nothing is remembered for this: an explanation is derived from the machine's sta
 gate shut lies on the decode side, so those answers say what to ask there.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from prefill_service.chunks import Chunk, ChunkState
 from prefill_service.describing import (
+    NONE_UNSENT,
     Coming,
+    Unsent,
     decode_name,
     due,
     frames,
     lease_words,
+    refused,
     room_coming,
     seconds,
     session_coming,
@@ -39,7 +43,7 @@ class Explanation:
     """One answer. ``state`` is static; ``summary`` is one sentence and ``lines`` are the rest of the story."""
 
     prefill_id: str
-    room: str
+    room: str | None
     chunk: int | None
     peer: str | None
     state: str
@@ -76,8 +80,13 @@ def waiting_chunks(state: PrefillState) -> Iterator[tuple[tuple[str, str, int], 
                 yield (room.id, chunk.peer, chunk.index), chunk.since
 
 
-def explain_room(state: PrefillState, room_id: str, chunk: int | None = None) -> list[Explanation]:
-    """Explain one chunk of a room on its way to each decode rank, or every chunk that is on its way, or why none is."""
+def explain_room(
+    state: PrefillState, room_id: str, chunk: int | None = None, unsent: Mapping[str, Unsent] = NONE_UNSENT
+) -> list[Explanation]:
+    """Explain one chunk of a room on its way to each decode rank, or every chunk that is on its way, or why none is.
+
+    ``unsent``: what could not be sent, by endpoint, as the shell knows.
+    """
     room = state.rooms.live(room_id)
     if room is None:
         return [_absent(state, room_id, chunk)]
@@ -85,10 +94,16 @@ def explain_room(state: PrefillState, room_id: str, chunk: int | None = None) ->
     if not found:
         return [_nothing_open(state, room, chunk)]
     found.sort(key=lambda candidate: (candidate.since, candidate.index))
-    return [explain_chunk(state, room, candidate) for candidate in found[:MAX_EXPLAINED]]
+    return [explain_chunk(state, room, candidate, unsent) for candidate in found[:MAX_EXPLAINED]]
 
 
-def explain_oldest(state: PrefillState) -> list[Explanation]:
+def explain_refusals(state: PrefillState, unsent: Mapping[str, Unsent] = NONE_UNSENT) -> list[Explanation]:
+    """Explain why there is no session, for each decode rank that turned the last subscription away."""
+    turned_away = (peer for peer in state.peers.values() if peer.refusal is not None)
+    return [_refusal(state, peer, unsent) for peer in islice(turned_away, MAX_EXPLAINED)]
+
+
+def explain_oldest(state: PrefillState, unsent: Mapping[str, Unsent] = NONE_UNSENT) -> list[Explanation]:
     """Explain the chunk whose state has lasted longest, if there is one."""
     oldest = min(waiting_chunks(state), key=lambda entry: entry[1], default=None)
     if oldest is None:
@@ -96,10 +111,10 @@ def explain_oldest(state: PrefillState) -> list[Explanation]:
     room_id, peer, index = oldest[0]
     room = state.rooms.live(room_id)
     assert room is not None
-    return [explain_chunk(state, room, room.targets[peer].open[index])]
+    return [explain_chunk(state, room, room.targets[peer].open[index], unsent)]
 
 
-def explain_chunk(state: PrefillState, room: Room, chunk: Chunk) -> Explanation:
+def explain_chunk(state: PrefillState, room: Room, chunk: Chunk, unsent: Mapping[str, Unsent] = NONE_UNSENT) -> Explanation:
     """Explain a chunk that is not scattered."""
     peer = state.peers.get(chunk.peer)
     found = Explanation(state.settings.prefill_id, room.id, chunk.index, chunk.peer, chunk.state.value, "")
@@ -111,13 +126,13 @@ def explain_chunk(state: PrefillState, room: Room, chunk: Chunk) -> Explanation:
     elif peer is None:
         found.summary = f"{head} has no way to {chunk.peer}: that decode rank was left"
     else:
-        _tell(state, found, peer, chunk, head)
-        _tell_peer(state, found, peer)
+        _tell(state, found, peer, chunk, head, unsent.get(peer.endpoint))
+        _tell_peer(state, found, peer, unsent.get(peer.endpoint))
     found.next += room_coming(state, room)
     return found
 
 
-def _tell(state: PrefillState, found: Explanation, peer: Peer, chunk: Chunk, head: str) -> None:
+def _tell(state: PrefillState, found: Explanation, peer: Peer, chunk: Chunk, head: str, unsent: Unsent | None) -> None:
     """The sentence that says who is waited for, by the state of the chunk."""
     there = decode_name(peer)
     retry = TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index)
@@ -125,7 +140,7 @@ def _tell(state: PrefillState, found: Explanation, peer: Peer, chunk: Chunk, hea
         found.alloc_id = chunk.grant.alloc_id
     match chunk.state:
         case ChunkState.COMPUTED:
-            found.summary = f"{head} waits for {way_there(state, peer)}"
+            found.summary = f"{head} waits for {way_there(state, peer, unsent)}"
         case ChunkState.REQUESTED | ChunkState.TAINTED:
             answer = _ANSWERS.get(chunk.last_answer, "its answer is on the way")
             found.summary = f"{head} waits for {there} to grant it a place: asked {chunk.backoff.tries} times, {answer}"
@@ -164,14 +179,21 @@ def _tell_granted(state: PrefillState, found: Explanation, peer: Peer, chunk: Ch
         found.summary = f"{head} waits before it is written again ({place})"
 
 
-def _tell_peer(state: PrefillState, found: Explanation, peer: Peer) -> None:
-    found.lines.append(frames(state, peer))
+def _tell_peer(state: PrefillState, found: Explanation, peer: Peer, unsent: Unsent | None) -> None:
+    found.lines.append(frames(state, peer, unsent))
     session = peer.session
     if session is not None:
         found.lines.append(lease_words(state, session))
         if session.draining:
             found.lines.append(f"{decode_name(peer)} is draining: it grants nothing new")
     found.next += session_coming(state, peer)
+
+
+def _refusal(state: PrefillState, peer: Peer, unsent: Mapping[str, Unsent]) -> Explanation:
+    words = f"{decode_name(peer)} gives no session: {refused(peer)}"
+    found = Explanation(state.settings.prefill_id, None, None, peer.endpoint, "refused", words)
+    _tell_peer(state, found, peer, unsent.get(peer.endpoint))
+    return found
 
 
 def _absent(state: PrefillState, room_id: str, chunk: int | None) -> Explanation:

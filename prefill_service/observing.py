@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from prefill_service.explaining import Explanation, explain_chunk, explain_oldest, explain_room, waiting_chunks
+from prefill_service.explaining import (
+    Explanation,
+    explain_chunk,
+    explain_oldest,
+    explain_refusals,
+    explain_room,
+    waiting_chunks,
+)
 from prefill_service.inspection import snapshot
 from prefill_service.rank import PrefillRank
 from prefill_service.readiness import unready_reasons
@@ -51,12 +58,16 @@ class PrefillObserving:
         }
 
     def _explain(self, body: Body) -> Body:
-        """Why chunks do not move: those of a room, one of them, or without a room the one that has waited longest."""
+        """Why chunks do not move: those of a room, one of them, or without a room the oldest and every refused subscription."""
         room = fields.optional_identifier(body, "room")
         chunk = fields.integer(body, "chunk", 0, MAX_ROOM_TOKENS) if body.get("chunk") is not None else None
         found: list[Explanation] = []
-        for _, state in self._states(body):
-            found += explain_oldest(state) if room is None else explain_room(state, room, chunk)
+        for rank, state in self._states(body):
+            unsent = rank.unsent()
+            if room is None:
+                found += [*explain_oldest(state, unsent), *explain_refusals(state, unsent)]
+            else:
+                found += explain_room(state, room, chunk, unsent)
         known = [explanation for explanation in found if explanation.state != "unknown"]
         return {"explanations": [explanation.to_map() for explanation in known or found]}
 
@@ -77,19 +88,19 @@ class PrefillObserving:
             view: dict[str, Any] = {"rank": number, "pool_registered": rank.handler is not None}
             if rank.handler is not None:
                 state = rank.handler.as_of(self._clock())
-                view |= {**snapshot(state, VIEW_ROWS, VIEW_ROWS), **rank.counts(), "blocked": self._blocked(state)}
+                view |= {**snapshot(state, VIEW_ROWS, VIEW_ROWS), **rank.counts(), "blocked": self._blocked(rank, state)}
             views.append(view)
         return {"service": "prefill", "ranks": views, "reasons": self._reasons({})}
 
-    def _blocked(self, state: PrefillState) -> list[dict[str, object]]:
+    def _blocked(self, rank: PrefillRank, state: PrefillState) -> list[dict[str, object]]:
         """Explanations of what has stood still longest, if it has done so for too long."""
         waiting = sorted(islice(waiting_chunks(state), MAX_LOOKED_AT), key=lambda entry: entry[1])
         late = [place for place, since in islice(waiting, BLOCKED_ROWS) if state.now - since >= self._stall_warn_s]
-        found = []
+        found, unsent = [], rank.unsent()
         for room_id, peer, index in late:
             room = state.rooms.live(room_id)
             if room is not None:
-                found.append(explain_chunk(state, room, room.targets[peer].open[index]).to_map())
+                found.append(explain_chunk(state, room, room.targets[peer].open[index], unsent).to_map())
         return found
 
     def _reasons(self, body: Body) -> list[str]:

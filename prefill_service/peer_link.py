@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from prefill_service.describing import Unsent
 from prefill_service.surroundings import Surroundings
 from protocol.codec import decode_to_prefill, encode
 from protocol.errors import RemoteProtocolError
@@ -27,6 +28,9 @@ class PeerLink:
         self._refuse = refuse
         self._opening: list[bytes] | None = None
         """The latest ``SUBSCRIBE``, while there is no connection that could take it."""
+        self._unsent_since: float | None = None
+        self._unsent = 0
+        """Messages that did not leave since the last one that did."""
         self._loop.add_reader(self.dealer.socket, self.read)
 
     def send(self, message: ToDecode) -> SendOutcome:
@@ -36,10 +40,19 @@ class PeerLink:
         """
         frames = encode(message)
         outcome = self.dealer.send(frames)
+        self._count(outcome)
         if isinstance(message, Subscribe):
             self._opening = frames if outcome is SendOutcome.FULL else None
             self._watch()
         return outcome
+
+    def unsent(self) -> Unsent | None:
+        """What did not leave since the last message that did, and why; ``None`` if nothing is held up."""
+        if self._unsent_since is None:
+            return None
+        connected, reason = self._connections.state_of(self.dealer.socket)
+        obstacle = "the queue is full towards" if connected else "no connection to"
+        return Unsent(self._unsent_since, self._unsent, obstacle, reason)
 
     def read(self, limit: int) -> bool:
         """Take at most ``limit`` messages; true if more may be waiting."""
@@ -67,7 +80,16 @@ class PeerLink:
     def _send_opening(self) -> None:
         if self._opening is not None and self.dealer.send(self._opening) is not SendOutcome.FULL:
             self._opening = None
+            self._count(SendOutcome.SENT)
             self._watch()
+
+    def _count(self, outcome: SendOutcome) -> None:
+        if outcome is SendOutcome.SENT:
+            self._unsent_since, self._unsent = None, 0
+            return
+        self._unsent += 1
+        if self._unsent_since is None:
+            self._unsent_since = self._loop.clock()
 
     def _watch(self) -> None:
         if self._opening is not None:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from structlog.typing import FilteringBoundLogger
 
 from prefill_service.chunk_times import ChunkKey
+from prefill_service.describing import Unsent
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.openings import Opened, Openings
 from prefill_service.outputs import (
@@ -101,12 +102,17 @@ class Performing:
         self._openings.tick(now)
         for plane in tuple(self._planes.values()):
             plane.tick(now)
-        self.telling.look_for_stalls(now)
+        self.telling.look_for_stalls(now, self.unsent)
 
     def counts(self) -> dict[str, object]:
         """What the sockets saw."""
         counts = {"sends": dict(self._sends), "frames_refused": dict(self._refused)}
         return {**counts, "planes_open": len(self._planes), "handshakes_failed": self._around.connections.counts()}
+
+    def unsent(self) -> dict[str, Unsent]:
+        """What could not be sent lately, by decode endpoint."""
+        found = ((peer, link.unsent()) for peer, link in self._links.items())
+        return {peer: unsent for peer, unsent in found if unsent is not None}
 
     def close(self, linger_ms: int) -> None:
         """Close every plane and connection."""

@@ -4,6 +4,9 @@ The machine is born when the engine registers the rank's KV pool, since only the
 the loop's thread, except the gathers, which workers do.
 """
 
+from collections.abc import Mapping
+
+from prefill_service.describing import Unsent
 from prefill_service.handler import PrefillStagingHandler
 from prefill_service.outputs import Output
 from prefill_service.performing import Performing
@@ -98,6 +101,10 @@ class PrefillRank:
     def counts(self) -> dict[str, object]:
         """What the sockets saw."""
         return {} if self.performing is None else self.performing.counts()
+
+    def unsent(self) -> Mapping[str, Unsent]:
+        """What could not be sent lately, by decode endpoint."""
+        return {} if self.performing is None else self.performing.unsent()
 
     # ---- time and the end -----------------------------------------------------------------------------------------------
 

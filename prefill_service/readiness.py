@@ -4,6 +4,8 @@ It is ready when it has a session with a decode rank, or none to seek, and made 
 that answers while nothing moves is the worst kind of healthy.
 """
 
+from collections import Counter
+
 from prefill_service.chunks import ChunkState
 from prefill_service.state import PrefillState
 
@@ -16,7 +18,7 @@ def unready_reasons(state: PrefillState, stall_s: float) -> list[str]:
     if state.draining:
         reasons.append("it is draining")
     if state.peers and not any(peer.is_current for peer in state.peers.values()):
-        reasons.append(f"it is subscribed to none of {len(state.peers)} decode ranks")
+        reasons.append(f"it is subscribed to none of {len(state.peers)} decode ranks{_refusals(state)}")
     waiting = [
         chunk.since
         for room in state.rooms
@@ -30,3 +32,10 @@ def unready_reasons(state: PrefillState, stall_s: float) -> list[str]:
         if quiet_s >= stall_s:
             reasons.append(f"nothing has moved for {quiet_s:.1f} s while {len(waiting)} chunks wait")
     return reasons
+
+
+def _refusals(state: PrefillState) -> str:
+    """By which codes they turned it away: what each of them said is told by an explanation."""
+    codes = Counter(peer.refusal.code for peer in state.peers.values() if peer.refusal is not None)
+    words = ", ".join(f"{number} of them with {code}" for code, number in sorted(codes.items()))
+    return f" (refused: {words})" if words else ""

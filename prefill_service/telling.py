@@ -3,9 +3,12 @@
 Watches what the shell sends and hears; the machine knows nothing of it, and nothing here decides anything.
 """
 
+from collections.abc import Callable, Mapping
+
 from structlog.typing import FilteringBoundLogger
 
 from prefill_service.chunk_times import ChunkKey, ChunkTimes
+from prefill_service.describing import Unsent
 from prefill_service.explaining import explain_chunk, waiting_chunks
 from prefill_service.handler import PrefillStagingHandler
 from protocol.messages import ChunkDone, DoneStatus, GrantStatus, StagingRsp, ToPrefill
@@ -61,15 +64,18 @@ class Telling:
         """When ``look_for_stalls`` wants to be called."""
         return self._stalls.next_look if len(self._handler.state.rooms) else None
 
-    def look_for_stalls(self, now: float) -> None:
-        """Name the chunks that have stood still for too long, each again when it has waited twice as long."""
+    def look_for_stalls(self, now: float, unsent: Callable[[], Mapping[str, Unsent]] = dict) -> None:
+        """Name the chunks that have stood still for too long, each again when it has waited twice as long.
+
+        ``unsent``: what could not be sent lately, by decode endpoint.
+        """
         if now < self._stalls.next_look:
             return
         state = self._handler.as_of(now)
         for (room_id, peer, index), waited_s in self._stalls.look(now, waiting_chunks(state)):
             room = state.rooms.live(room_id)
             if room is not None:
-                found = explain_chunk(state, room, room.targets[peer].open[index])
+                found = explain_chunk(state, room, room.targets[peer].open[index], unsent())
                 line = {"state": found.state, "waited_s": round(waited_s, 3), "why": found.summary}
                 coming = [str(step) for step in found.next]
                 self._log.warning("chunk_stalled", room=room_id, chunk=index, peer=peer, **line, coming=coming)

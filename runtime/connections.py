@@ -50,6 +50,9 @@ class _Connection:
     """Which of the server's keys is tried."""
     wants_other_key: bool = False
     """The other side hung up on this one, and there is another."""
+    connected: bool = False
+    trouble: str = ""
+    """Why the last handshake failed, until one succeeds."""
 
 
 class Connections:
@@ -103,6 +106,11 @@ class Connections:
         if connection is not None:
             self._loop.remove_reader(connection.monitor.socket)
             connection.monitor.close()
+
+    def state_of(self, socket: Socket) -> tuple[bool, str]:
+        """Whether this socket is connected, and why its last handshake failed (empty: none has since one succeeded)."""
+        connection = self._open.get(socket)
+        return (False, "") if connection is None else (connection.connected, connection.trouble)
 
     def reload(self) -> None:
         """Read the keys now, and make every connection anew if they are different."""
@@ -162,6 +170,9 @@ class Connections:
         connection = self._open.get(socket)
         if connection is None:
             return
+        connection.connected = event.name == "HANDSHAKE_SUCCEEDED"
+        if connection.connected:
+            connection.trouble = ""
         if event.name == "DISCONNECTED":
             # libzmq says at once if it tries again. If it does not, what it met was so wrong that it has given up.
             self._retry_later(connection)
@@ -173,10 +184,11 @@ class Connections:
 
     def _failed(self, connection: _Connection, event: ConnectionEvent) -> None:
         self.failures[event.name.lower()] += 1
+        connection.trouble = _REASONS.get(event.name, event.name)
         suppressed = self._limit.admit((connection.address, event.name), self._loop.clock())
         if suppressed is not None:
-            reason = _REASONS.get(event.name, event.name)
-            self._log.warning("peer_handshake_failed", address=connection.address, reason=reason, suppressed=suppressed)
+            detail = {"reason": connection.trouble, "suppressed": suppressed}
+            self._log.warning("peer_handshake_failed", address=connection.address, **detail)
         if event.name == "HANDSHAKE_FAILED_NO_DETAIL":
             connection.wants_other_key = self._has_other_key(connection)
         self._retry_later(connection)

@@ -78,7 +78,7 @@ def _daemon(name: str, status: Mapping[str, Any]) -> Iterator[RenderableType]:
         elif status["service"] == "decode":
             yield from _decode_rank(rank)
         else:
-            yield from _prefill_rank(rank)
+            yield from prefill_rank(rank)
         if rank["pool_registered"]:
             yield from _blocked(rank["blocked"])
 
@@ -100,13 +100,15 @@ def _decode_rank(rank: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield table
 
 
-def _prefill_rank(rank: Mapping[str, Any]) -> Iterator[RenderableType]:
+def prefill_rank(rank: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """A prefill rank and its way to each decode rank."""
     writes = rank["writes"]
     yield Text(f"rank {rank['rank']} {rank['prefill_id']}: {rank['room_count']} rooms, {writes['running']} writes run")
     table = _table("decode rank", "state", "plane", "lease left", "watermark", "gated")
     for row in rank["peers"]:
         session = row["session"]
-        state = Text(row["state"], "green" if row["state"] == "current" else "red")
+        refusal = "" if row["refusal"] is None else f" (refused: {row['refusal']['code']})"
+        state = Text(row["state"] + refusal, "green" if row["state"] == "current" else "red")
         if session is None:
             table.add_row(Text(row["endpoint"]), state)
             continue

@@ -2,7 +2,9 @@
 
 import json
 
-from prefill_service.explaining import Explanation, explain_oldest, explain_room, waiting_chunks
+from prefill_service.describing import Unsent
+from prefill_service.explaining import Explanation, explain_oldest, explain_refusals, explain_room, waiting_chunks
+from protocol.layout import LayoutDifference
 from protocol.messages import DoneStatus, GrantStatus, Refused, RefusedCode, Subscribe
 from tests.unit.prefill_service.bench import Bench, granted, sent
 
@@ -119,3 +121,31 @@ def test_what_waits_and_since_when() -> None:
     bench.handler.abort_room("failed", bench.now)
     assert list(waiting_chunks(bench.handler.state)) == [(("r", "d0", 0), bench.now)]
     assert explain_oldest(Bench().handler.state) == []
+
+
+def test_a_refusal_is_explained_without_a_room() -> None:
+    """Code, message, every row that differs, and when it is tried again; a session ends the explanation."""
+    bench = Bench()
+    (subscribe,) = sent(bench.handler.add_peer("d0", bench.now), Subscribe)
+    assert explain_refusals(bench.handler.state) == []
+    rows = (LayoutDifference("page_size", "5", "16"), LayoutDifference("heads", "2", "4"))
+    bench.hear("d0", Refused(subscribe.attempt, RefusedCode.LAYOUT, "layouts differ", rows))
+    (found,) = explain_refusals(bench.handler.state)
+    assert (found.state, found.room, found.peer) == ("refused", None, "d0")
+    told_rows = "page_size: prefill 5, decode 16; heads: prefill 2, decode 4"
+    assert found.summary == f"the decode rank at d0 gives no session: layout: layouts differ; {told_rows}"
+    assert " it subscribes again" in told(found)
+    assert found.to_map()["room"] is None
+    bench.accept("d0", bench.run(1.0))
+    assert explain_refusals(bench.handler.state) == []
+
+
+def test_a_chunk_whose_decode_rank_is_not_connected() -> None:
+    """It waits for the connection, not for an answer to what never left."""
+    bench = Bench()
+    bench.handler.add_peer("d0", bench.now)
+    bench.whole_room("r")
+    (found,) = explain_room(bench.handler.state, "r", 0, {"d0": Unsent(bench.now, 2, "no connection to")})
+    held_up = "no connection to d0 since 0.0 s (2 messages could not leave)"
+    assert f"waits for the decode rank at d0 to be reached: {held_up}" in found.summary
+    assert "last frame to it" not in told(found)

@@ -97,3 +97,17 @@ def test_the_latest_subscription_goes_out_with_the_connection(bench: Bench, tmp_
     bench.loop.turn(0.0)
     assert decode.receive() is None
     decode.close()
+
+
+def test_what_does_not_leave_is_counted_until_something_does(bench: Bench, tmp_path: Path) -> None:
+    """Without a listener there is no connection, since the first message that found none; the first that leaves ends it."""
+    assert bench.link.unsent() is None
+    bench.link.send(subscribe(decode_config(tmp_path)))
+    bench.link.send(HEARTBEAT)
+    held_up = bench.link.unsent()
+    assert held_up is not None
+    assert (held_up.messages, held_up.obstacle) == (2, "no connection to")
+    assert held_up.since <= bench.loop.clock()
+    decode = RouterEndpoint(bench.context, bench.peer)
+    bench.turn_until(lambda: bench.link.unsent() is None)
+    decode.close()

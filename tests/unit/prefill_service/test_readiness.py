@@ -1,8 +1,8 @@
 """Ready means: subscribed somewhere, and something moved lately or nothing was waiting."""
 
 from prefill_service.readiness import unready_reasons
-from protocol.messages import DoneStatus
-from tests.unit.prefill_service.bench import Bench, granted
+from protocol.messages import DoneStatus, Refused, RefusedCode, Subscribe
+from tests.unit.prefill_service.bench import Bench, granted, sent
 
 STALL_S = 15.0
 
@@ -55,3 +55,13 @@ def test_a_failed_room_waits_for_nothing() -> None:
     bench.handler.abort_room("r", bench.now)
     bench.run(2 * STALL_S)
     assert reasons(bench) == []
+
+
+def test_refusals_are_named_by_their_codes() -> None:
+    """How many decode ranks turned it away, and with which code."""
+    bench = Bench()
+    for peer in ("d0", "d1"):
+        (subscribe,) = sent(bench.handler.add_peer(peer, bench.now), Subscribe)
+        bench.hear(peer, Refused(subscribe.attempt, RefusedCode.LAYOUT, "layouts differ"))
+    bench.handler.add_peer("d2", bench.now)
+    assert reasons(bench) == ["it is subscribed to none of 3 decode ranks (refused: 2 of them with layout)"]

@@ -114,10 +114,12 @@ def test_a_key_that_is_allowed_later_gets_in_later(world: World) -> None:
         "the decode daemon does not allow this client's key"
     ]
     assert connections.counts() == {"handshake_failed_auth": 1}
+    assert connections.state_of(dealer.socket) == (False, "the decode daemon does not allow this client's key")
     world.ring.allow("a", "b")
     world.server.reload()
     world.later(RETRY_S)
     world.speaks(dealer)
+    world.turn_until(lambda: connections.state_of(dealer.socket) == (True, ""))
 
 
 def test_a_client_without_keys_is_told_and_goes_on_trying(world: World) -> None:

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 from click.testing import CliRunner
+from rich.console import Console
 from structlog.testing import capture_logs
 
 from lab.ports import free_port_base
-from runtime.top_command import BAR, ring_bar, top_command
+from runtime.top_command import BAR, prefill_rank, ring_bar, top_command
 from tests.unit.embedded import CHUNK_TOKENS, WAIT_S, EmbeddedPair
 
 
@@ -49,6 +50,21 @@ def test_daemons_beside_each_other(tmp_path: Path) -> None:
     assert f"http://127.0.0.1:{port + 1} prefill ready" in words
     assert f"{pair.endpoint} current" in words
     assert "blocked: chunk 0 of room '[red]r[/red]'" in words
+
+
+def test_a_refused_subscription_shows_its_code() -> None:
+    """The state of the way to a decode rank has the code with which it turned the last subscription away."""
+    peers: list[dict[str, object]] = [
+        {"endpoint": "tcp://d:1", "state": "subscribing", "refusal": {"code": "layout", "message": "no"}, "session": None},
+        {"endpoint": "tcp://e:1", "state": "subscribing", "refusal": None, "session": None},
+    ]
+    rank = {"rank": 0, "prefill_id": "p-0", "room_count": 0, "writes": {"running": 0}, "peers": peers}
+    console = Console(width=120)
+    with console.capture() as shown:
+        console.print(*prefill_rank(rank), sep="\n")
+    words = " ".join(shown.get().split())
+    assert "tcp://d:1 subscribing (refused: layout)" in words
+    assert "tcp://e:1 subscribing" in words
 
 
 def test_a_daemon_that_is_not_there() -> None:
