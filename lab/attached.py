@@ -26,6 +26,7 @@ from prefill_service.engine import PrefillEngineClient
 from runtime.engine_protocol import EngineError
 
 Pings = Callable[[], "list[Future[dict[str, Any]]]"]
+Answer = dict[str, Any]
 
 RETRY_S = 0.2
 """Wait before a daemon that went away is asked again. One that is not there yet answers as soon as it is."""
@@ -43,7 +44,13 @@ class Addresses:
 class Attachment:
     """Knows which life of one side answers, and has ``prepare`` run once for each life."""
 
-    def __init__(self, pings: Pings, prepare: Callable[[], Awaitable[None]], patience_s: float) -> None:
+    def __init__(
+        self, names: Sequence[str], ranks: int, pings: Pings, prepare: Callable[[], Awaitable[None]], patience_s: float
+    ) -> None:
+        """``names`` are those of the daemons that ``pings`` asks, in its order; of each the first ``ranks`` are used."""
+        self._names = tuple(names)
+        self._silent: dict[str, None] = {}
+        self._ranks = range(ranks)
         self._pings = pings
         self._prepare = prepare
         self._patience_s = patience_s
@@ -58,13 +65,16 @@ class Attachment:
                     while not await self._answers():  # noqa: ASYNC110 - a foreign process sends no event
                         await asyncio.sleep(RETRY_S)
             except TimeoutError as error:
-                raise DaemonDied(f"no answer from a daemon within {self._patience_s:g} s") from error
+                missing = ", ".join(self._silent)
+                trouble = f"no answer from {missing} within" if missing else "rooms of a former run stayed live for"
+                raise DaemonDied(f"{trouble} {self._patience_s:g} s") from error
             return self.lives
 
     async def _answers(self) -> bool:
         try:
-            answers = await asyncio.gather(*map(asyncio.wrap_future, self._pings()))
-            if any(answer["pools"] != answer["ranks"] for answer in answers) or not self.lives:
+            answers = await self._ask()
+            # A daemon may host more ranks than this run uses: those stay without a pool.
+            if not self.lives or any(not set(self._ranks).issubset(answer["pools"]) for answer in answers):
                 await self._prepare()
                 self.lives += 1
         except EngineError as error:
@@ -72,6 +82,18 @@ class Attachment:
                 raise DaemonDied(f"a daemon refuses the pools of this run: {error}") from error
             return False
         return True
+
+    async def _ask(self) -> list[Answer]:
+        """Every daemon's answer. Keeps in mind which of them have none yet."""
+        # A dictionary of this round: a late answer of a former one is none of this one.
+        self._silent = silent = dict.fromkeys(self._names)
+
+        async def ask(name: str, ping: "Future[Answer]") -> Answer:
+            answer = await asyncio.wrap_future(ping)
+            silent.pop(name, None)
+            return answer
+
+        return await asyncio.gather(*map(ask, self._names, self._pings()))
 
 
 class AttachedPair:
@@ -82,10 +104,16 @@ class AttachedPair:
         self.decode_endpoints: Sequence[str] = addresses.decode_endpoints
         self._pools = pools
         self._decode = DecodeEngineClient(addresses.decode_socket)
-        fleet = PrefillFleet(addresses.prefill_sockets, shape.prefill_ranks // len(addresses.prefill_sockets))
+        size = shape.prefill_ranks // len(addresses.prefill_sockets)
+        fleet = PrefillFleet(addresses.prefill_sockets, size)
         self._prefill: PrefillEngineClient = fleet
-        self._decode_side = Attachment(lambda: [self._decode.ping()], self._prepare_decode, patience_s)
-        self._prefill_side = Attachment(fleet.pings, self._prepare_prefill, patience_s)
+        decode = f"the decode daemon at {addresses.decode_socket}"
+        prefills = [f"the prefill daemon at {path}" for path in addresses.prefill_sockets]
+        ranks, prepare = shape.decode_ranks, self._prepare_decode
+        self._decode_side = Attachment([decode], ranks, lambda: [self._decode.ping()], prepare, patience_s)
+        self._prefill_side = Attachment(prefills, size, fleet.pings, self._prepare_prefill, patience_s)
+        self.ring_bytes = 0
+        """Of each decode rank's ring, as the daemon said when its pools were registered; 0 until then."""
 
     @property
     def restarts(self) -> int:
@@ -103,7 +131,8 @@ class AttachedPair:
     async def highest_round(self) -> int:
         """The highest round that any decode rank's ring has reached in the present life of its daemon."""
         snapshot = await asyncio.wrap_future(self._decode.inspect())
-        return max(int(rank["ring"]["watermark"][0]) for rank in snapshot["ranks"])
+        # The daemon may host more ranks than this run has endpoints: those have no pool, and so no ring.
+        return max(int(rank["ring"]["watermark"][0]) for rank in snapshot["ranks"] if "ring" in rank)
 
     def close(self) -> None:
         """End all connections."""
@@ -112,7 +141,8 @@ class AttachedPair:
 
     async def _prepare_decode(self) -> None:
         calls = [self._decode.register_pool(rank, pool.descriptor) for rank, pool in enumerate(self._pools.decode)]
-        await asyncio.gather(*map(asyncio.wrap_future, calls))
+        answers = await asyncio.gather(*map(asyncio.wrap_future, calls))
+        self.ring_bytes = max(int(answer["ring_bytes"]) for answer in answers)
 
     async def _prepare_prefill(self) -> None:
         calls = [self._prefill.register_pool(rank, pool.descriptor) for rank, pool in enumerate(self._pools.prefill)]

@@ -79,6 +79,7 @@ def run_play(options: PlayOptions, shape: PairShape, view: ProgressView) -> RunR
     async def work(pair: AttachedPair, engines: SimulatedEngines) -> None:
         await pair.decode_life()
         await pair.prefill_life()
+        report.ring_bytes = pair.ring_bytes
         view.phase("requests", len(requests))
         started = time.monotonic()
         await play_all(engines, requests, options.concurrency, paced=False, view=view)
@@ -96,7 +97,12 @@ def run_play(options: PlayOptions, shape: PairShape, view: ProgressView) -> RunR
 @click.command()
 @click.option("--runtime-dir", type=click.Path(path_type=Path), required=True, help="Where the daemons' engine sockets are.")
 @click.option("--decode", default="decode", help="Id of the decode daemon.")
-@click.option("--prefill", multiple=True, default=("prefill",), help="Id of a prefill daemon; repeat for more.")
+@click.option(
+    "--prefill",
+    multiple=True,
+    default=("prefill",),
+    help="Id of a prefill daemon; repeat for more. Number N must have started with --group prefill-dpN.",
+)
 @click.option("--decode-endpoint", multiple=True, required=True, help="Control endpoint of each decode rank, in order.")
 @click.option("--prefill-tp", type=click.IntRange(1, 256), default=1, help="Ranks of each prefill daemon.")
 @click.option("--preset", type=click.Choice(list(PRESETS)), default="tiny", help="KV layout of which model.")
@@ -108,7 +114,11 @@ def run_play(options: PlayOptions, shape: PairShape, view: ProgressView) -> RunR
 @click.option("--pools", type=click.Path(path_type=Path), default=SHARED_MEMORY, help="Shared memory that the daemons see too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def play(*, as_json: bool, **options: object) -> None:
-    """Play the demo's workload over daemons that are already running, and check every byte."""
+    """Play the demo's workload over daemons that are already running, and check every byte.
+
+    Rooms name the prefill groups prefill-dp0, prefill-dp1 and so on, one for each --prefill in order: start those daemons
+    with --group prefill-dp0, --group prefill-dp1 and so on.
+    """
     chosen = PlayOptions(**options)  # type: ignore[arg-type]  # click has checked each value against its option
     try:
         shape = play_shape(chosen)
