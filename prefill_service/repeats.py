@@ -10,6 +10,8 @@ from protocol.messages import ChunkReady, StagingReq, WriteFailed
 
 BUSY_AT_ONCE = 64
 """Chunks of one session that were turned away as busy and repeat at the usual pace; a larger crowd shares that rate."""
+MOST_PATIENCE = 4
+"""How many of the longest intervals a busy chunk waits at most: another writer may hold a place for it already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +36,7 @@ class Repeats:
 
         Repeats of the others say just as well when there is a place, and with each place that becomes free one of them asks.
         """
-        crowd = len(session.busy) / BUSY_AT_ONCE
+        crowd = min(len(session.busy) / BUSY_AT_ONCE, MOST_PATIENCE)
         if crowd > 1:
             wait_s = crowd * chunk.backoff.limit_s * (1.0 - 0.2 * self.state.random.random())
             self.state.timers.set(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), self.state.now + wait_s)
