@@ -52,7 +52,7 @@ class LiveRing:
 
 def bench_allocator(effort: Effort) -> Iterator[Row]:
     """The sizes take turns in every round, so that a busy moment of the machine meets all of them."""
-    rounds, pairs = effort.pick(7, 25), effort.pick(10_000, 40_000)
+    rounds, pairs = effort.pick(5, 25), effort.pick(10_000, 40_000)
     for in_order in (True, False):
         order = "in order" if in_order else "out of order"
         effort.view.phase(f"allocator {order}", rounds)

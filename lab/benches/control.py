@@ -23,7 +23,7 @@ GATE_ROUND_TRIPS = 1.0
 
 def bench_control(effort: Effort) -> Iterator[Row]:
     """Rooms of one chunk for the grants, rooms of two chunks in a ring of one for the gates, one room at a time."""
-    number = effort.pick(150, 1000)
+    number = effort.pick(100, 1000)
     effort.view.phase("control: bare round trips", 2)
     bare = round_trips_s(number * 2)
     notes = take_notes(number, effort)

@@ -44,10 +44,10 @@ def bench_pressure(effort: Effort) -> Iterator[Row]:
 
 def _tails(effort: Effort) -> Iterator[Row]:
     """A room of one chunk is one chunk's time as an engine sees it, from its first word to both sides' end."""
-    number = effort.pick(160, 2000)
+    number = effort.pick(48, 2000)
     preset = PRESETS["qwen3-8b"]
     effort.view.phase("pressure: chunk times", len(RING_CHUNKS))
-    for done, chunks in enumerate(RING_CHUNKS, start=1):
+    for done, chunks in enumerate(RING_CHUNKS[:2] if effort.short else RING_CHUNKS, start=1):
         shape = PairShape(preset.model, 2, 1, 1, "shm", 64, 0, preset.page_size, preset.page_size).with_ring_chunks(chunks)
         requests = [Request(index, f"room-{index}", 64, 0) for index in range(number)]
         times: list[float] = []
@@ -78,7 +78,7 @@ async def _shares(effort: Effort) -> Counter[int]:
     done: Counter[int] = Counter()
     async with deployed(options) as cluster:
         slowing = asyncio.create_task(_slow_down(cluster))
-        until = time.monotonic() + effort.pick(4, 30)
+        until = time.monotonic() + effort.pick(3, 30)
         await asyncio.gather(*(_carry_on(cluster, group, until, done) for group in range(PREFILLS) for _ in range(ROOMS_EACH)))
         slowing.cancel()
         await asyncio.gather(slowing, return_exceptions=True)

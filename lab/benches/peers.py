@@ -119,7 +119,7 @@ def bench_peers(effort: Effort) -> Iterator[Row]:
 def _rates(peer: Peer, effort: Effort) -> tuple[float, float]:
     """Bytes per second of a chunk of 256 B slices, token by token and staged."""
     context = multiprocessing.get_context("spawn")
-    rounds = effort.pick(15, 60)
+    rounds = effort.pick(4, 60)
     with ExitStack() as stack:
         ends = []
         link, far_link = context.Pipe()

@@ -121,7 +121,7 @@ def options(peer_host: str) -> ClusterOptions:
 
 
 async def _losses(effort: Effort) -> list[Row]:
-    rows, rounds = [], effort.pick(3, 30)
+    rows, rounds = [], effort.pick(2, 30)
     async with deployed(options(PROXY_HOST)) as cluster, LosingProxy(cluster.all_ports, Random(1)) as proxy:
         await passes(cluster, 0)
         for done, guard in enumerate(GUARDS, start=1):

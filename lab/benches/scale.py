@@ -205,7 +205,7 @@ def bench_scale(effort: Effort) -> Iterator[Row]:
     for prefills, decodes in ((10, 1), large):
         effort.view.phase(f"scale {prefills} x {decodes}", 1)
         world = ScaleWorld(prefills, decodes, 1.0 / (rooms_per_s * prefills))
-        world.carry(effort.pick(200, 500) if decodes == 1 else effort.pick(200, 300))
+        world.carry(effort.pick(100, 500) if decodes == 1 else effort.pick(60, 300))
         found[prefills, decodes] = world.per_chunk()
         effort.view.advance(1)
     small = found[10, 1]

@@ -92,7 +92,7 @@ def cases(effort: Effort) -> list[Case]:
 
 def bare_rate(case: Case, effort: Effort) -> float:
     """What the transport does alone with as many bytes."""
-    rounds, num_bytes = effort.pick(5, 7), min(case.round_bytes, 256 << 20)
+    rounds, num_bytes = effort.pick(3, 7), min(case.round_bytes, 256 << 20)
     if case.plane == "zmq":
         return push_pull_rate(num_bytes, rounds)
     return two_copies_rate(num_bytes, 1 << 20, rounds)

@@ -85,7 +85,7 @@ async def _quiet(ranks: int) -> AsyncIterator[Cluster]:
 
 async def _shares(cluster: Cluster, name: str, bound: float, effort: Effort) -> list[Row]:
     """Percent of one core that each daemon uses for some seconds, after a moment to settle."""
-    seconds = effort.pick(4, 30)
+    seconds = effort.pick(3, 30)
     effort.view.phase(name, 1)
     await asyncio.sleep(effort.pick(2, 10))
     before = {daemon.process.name: cpu_s(daemon.process.pid) for daemon in cluster.daemons}
