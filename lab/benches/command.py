@@ -23,6 +23,7 @@ from lab.benches.rows import Row, rounded
 from lab.benches.scale import bench_scale
 from lab.benches.staged import bench_staged
 from lab.benches.standing import bench_blocked, bench_idle
+from lab.chaos.expectations import NotAsExpected
 from lab.process import DaemonDied
 from lab.progress import open_progress
 from lab.report import print_json
@@ -61,7 +62,7 @@ def bench(names: Sequence[str], *, short: bool, as_json: bool) -> None:
     try:
         with open_progress() as view:
             rows = [row for bench in chosen.values() for row in bench(Effort(short, view))]
-    except (DaemonDied, PoolError, OSError) as error:
+    except (DaemonDied, NotAsExpected, PoolError, OSError, RuntimeError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
         print_json({"machine": machine, "short": short, "bench": [row.to_json() for row in rows]})

@@ -98,13 +98,16 @@ def bench_peers(effort: Effort) -> Iterator[Row]:
     rates: dict[str, float] = {}
     for done, peer in enumerate(PEERS, start=1):
         reason = missing_peer(peer.package)
+        if reason is None:
+            try:
+                per_token, rates[peer.name] = _rates(peer, effort)
+            except (TimeoutError, EOFError) as error:
+                reason = f"its process ended early or hangs ({error or type(error).__name__}); stderr says why"
         if reason is not None:
             yield Row(f"peers/{peer.name}", 0.0, "GB/s", None, (), f"not measured: {reason}")
             continue
-        per_token, staged = _rates(peer, effort)
-        rates[peer.name] = staged
         name = f"peers/{peer.name}, staged beside per-token, 256 B slices"
-        yield Row(name, staged / 1e9, "GB/s", per_token / 1e9, (ratio_at_least(STAGED_GAIN),))
+        yield Row(name, rates[peer.name] / 1e9, "GB/s", per_token / 1e9, (ratio_at_least(STAGED_GAIN),))
         effort.view.advance(done)
     for plane, rivals in (("shm", (NIXL_HOST,)), ("zmq", (MOONCAKE, NIXL_TCP, NIXL_POLLED))):
         if not any(rival.name in rates for rival in rivals):

@@ -69,7 +69,7 @@ class Case:
 
 
 def bench_staged(effort: Effort) -> Iterator[Row]:
-    """Rounds with and without checksums take turns on two pairs of daemons; bare transports are measured before and after."""
+    """With checksums and without, on a pair of daemons each; the bare transport is measured before and after."""
     for case in cases(effort):
         effort.view.phase(f"staged {case.name}", 2)
         bare = [bare_rate(case, effort)]
