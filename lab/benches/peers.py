@@ -97,17 +97,10 @@ def bench_peers(effort: Effort) -> Iterator[Row]:
     effort.view.phase("peers", len(PEERS) + 2)
     rates: dict[str, float] = {}
     for done, peer in enumerate(PEERS, start=1):
-        reason = missing_peer(peer.package)
-        if reason is None:
-            try:
-                per_token, rates[peer.name] = _rates(peer, effort)
-            except (TimeoutError, EOFError) as error:
-                reason = f"its process ended early or hangs ({error or type(error).__name__}); stderr says why"
-        if reason is not None:
-            yield Row(f"peers/{peer.name}", 0.0, "GB/s", None, (), f"not measured: {reason}")
-            continue
-        name = f"peers/{peer.name}, staged beside per-token, 256 B slices"
-        yield Row(name, rates[peer.name] / 1e9, "GB/s", per_token / 1e9, (ratio_at_least(STAGED_GAIN),))
+        row, rate = _measured(peer, effort)
+        yield row
+        if rate is not None:
+            rates[peer.name] = rate
         effort.view.advance(done)
     for plane, rivals in (("shm", (NIXL_HOST,)), ("zmq", (MOONCAKE, NIXL_TCP, NIXL_POLLED))):
         if not any(rival.name in rates for rival in rivals):
@@ -117,6 +110,20 @@ def bench_peers(effort: Effort) -> Iterator[Row]:
             if rival.name in rates:
                 target = () if rival.polled else (ratio_at_least(1.0),)
                 yield Row(f"peers/{plane} plane beside {rival.name}", ours / 1e9, "GB/s", rates[rival.name] / 1e9, target)
+
+
+def _measured(peer: Peer, effort: Effort) -> tuple[Row, float | None]:
+    """The row of one peer and its staged rate, or a row that says why there is none."""
+    reason = missing_peer(peer.package)
+    if reason is None:
+        try:
+            per_token, staged = _rates(peer, effort)
+        except (TimeoutError, EOFError) as error:
+            reason = f"its process ended early or hangs ({type(error).__name__}); stderr says why"
+        else:
+            name = f"peers/{peer.name}, staged beside per-token, 256 B slices"
+            return Row(name, staged / 1e9, "GB/s", per_token / 1e9, (ratio_at_least(STAGED_GAIN),)), staged
+    return Row(f"peers/{peer.name}", 0.0, "GB/s", None, (), f"not measured: {reason}"), None
 
 
 def _rates(peer: Peer, effort: Effort) -> tuple[float, float]:
