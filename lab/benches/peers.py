@@ -2,7 +2,7 @@
 
 Per-token means what an engine without staging does: one memory range for each token, layer and tensor, from pool to pool.
 Staged means gather, one range, scatter, with the same copies as everywhere else here. The peers have no protocol around them:
-no grants, no checks, nobody to ask. The planes are measured as the product runs, checksums off.
+no grants, no checks, nobody to ask. The planes are measured as the product runs, checksums off, several chunks under way.
 """
 
 import multiprocessing
@@ -29,6 +29,8 @@ from runtime.pool_layout import arrange_pool
 
 PRESET = "qwen3-8b"
 TOKENS = 64
+SLOTS, BURST = 4, 12
+"""Staged: this many chunks one after the other through so many places, so that gather, write and scatter overlap."""
 STAGED_GAIN = 5.0
 PATIENCE_S = 120.0
 
@@ -57,7 +59,7 @@ PEERS = (NIXL_HOST, NIXL_TCP, NIXL_POLLED, MOONCAKE)
 
 
 class Side:
-    """One rank's pool and its half of a staging block, in one registered memory."""
+    """One rank's pool and the staging blocks of its side, in one registered memory."""
 
     def __init__(self, tp_size: int, tp_rank: int) -> None:
         model, page_size = PRESETS[PRESET].model, PRESETS[PRESET].page_size
@@ -65,9 +67,11 @@ class Side:
         layout = arrange_pool(self.rank, page_size, TOKENS // page_size)
         self.slice: WriterSlice = writer_slice(_rank(4, 0), _rank(8, 0))
         self.block_bytes = TOKENS * self.slice.token_bytes
-        self.memory = shared_memory(layout.total_bytes + self.block_bytes)
+        self.memory = shared_memory(layout.total_bytes + SLOTS * self.block_bytes)
         self.pool = KvPool.over(self.memory[: layout.total_bytes], layout)
-        self.block = self.memory[layout.total_bytes :].data
+        starts = range(layout.total_bytes, self.memory.nbytes, self.block_bytes)
+        self.blocks = [self.memory[start : start + self.block_bytes].data for start in starts]
+        self.block_addresses = [self.address + start for start in starts]
         self.run = PageRun(tuple(range(TOKENS // page_size)))
 
     @property
@@ -129,7 +133,7 @@ def _measured(peer: Peer, effort: Effort) -> tuple[Row, float | None]:
 def _rates(peer: Peer, effort: Effort) -> tuple[float, float]:
     """Bytes per second of a chunk of 256 B slices, token by token and staged."""
     context = multiprocessing.get_context("spawn")
-    rounds = effort.pick(4, 60)
+    rounds = effort.pick(3, 40)
     with ExitStack() as stack:
         ends = []
         link, far_link = context.Pipe()
@@ -145,23 +149,21 @@ def _rates(peer: Peer, effort: Effort) -> tuple[float, float]:
             raise TimeoutError(f"{peer.name} was not done within {PATIENCE_S:g} s")
         per_token, staged = ends[1].recv()
     num_bytes = TOKENS * writer_slice(_rank(4, 0), _rank(8, 0)).token_bytes
-    return num_bytes / median(per_token), num_bytes / median(staged)
+    return num_bytes / median(per_token), BURST * num_bytes / median(staged)
 
 
 def _target(peer: Peer, pipe: Connection, link: Connection, rounds: int) -> None:  # noqa: ARG001 - as the other role
     """Own the decode pool; scatter when told to."""
     side = Side(8, 0)
     engine = peer.make(side.address, side.memory.nbytes)
-    block = side.address + side.memory.nbytes - side.block_bytes
-    link.send((engine.description(), side.rows(source=False), block))
+    link.send((engine.description(), side.rows(source=False), side.block_addresses))
     if peer.package == "nixl":
         engine.connect(link.recv())
         link.send("connected")
     while True:
         while not link.poll(0 if peer.polled else None):
             engine.turn()
-        if link.recv() == "scatter":
-            scatter(side.pool, side.slice, side.run, 0, TOKENS, side.block)
+        scatter(side.pool, side.slice, side.run, 0, TOKENS, side.blocks[link.recv()])
         link.send("done")
 
 
@@ -169,24 +171,29 @@ def _initiator(peer: Peer, pipe: Connection, link: Connection, rounds: int) -> N
     """Own the prefill pool; move the same chunk again and again in both ways."""
     side = Side(4, 0)
     engine = peer.make(side.address, side.memory.nbytes)
-    description, remote_rows, remote_block = link.recv()
+    description, remote_rows, remote_blocks = link.recv()
     engine.connect(description)
     if peer.package == "nixl":
         link.send(engine.description())
         link.recv()
     sizes = np.repeat(np.array([part.row_bytes for part in side.slice.parts], np.uint64), TOKENS)
     single: Ranges = np.stack((side.rows(source=True), remote_rows, sizes), axis=1)
-    block = side.address + side.memory.nbytes - side.block_bytes
-    whole: Ranges = np.array([[block, remote_block, side.block_bytes]], np.uint64)
+    pairs = zip(side.block_addresses, remote_blocks, strict=True)
+    wholes: list[Ranges] = [np.array([[local, remote, side.block_bytes]], np.uint64) for local, remote in pairs]
 
     def per_token() -> None:
         engine.write(single)
 
     def staged() -> None:
-        gather(side.pool, side.slice, side.run, 0, TOKENS, side.block)
-        engine.write(whole)
-        link.send("scatter")
-        link.recv()
+        for index in range(BURST):
+            if index >= SLOTS:
+                link.recv()
+            slot = index % SLOTS
+            gather(side.pool, side.slice, side.run, 0, TOKENS, side.blocks[slot])
+            engine.write(wholes[slot])
+            link.send(slot)
+        for _ in range(SLOTS):
+            link.recv()
 
     spans: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds + 2):
