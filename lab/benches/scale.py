@@ -5,6 +5,7 @@ Every prefill rank sends one-chunk rooms to all decode ranks of one instance at 
 machine and codec take for what it hears and says, heartbeats left out: those cost each session the same, whatever is moved.
 """
 
+import gc
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -66,7 +67,18 @@ class ScaleWorld:
             decode.spent_ns = decode.messages = decode.chunks = 0
 
     def carry(self, rooms: int) -> None:
-        """Begin that many rooms, the prefills in turn, and let each end before the next."""
+        """Begin that many rooms, the prefills in turn, and let each end before the next.
+
+        Without the garbage collector, which would look through a hundred thousand sessions where a daemon has a thousand.
+        """
+        gc.collect()
+        gc.disable()
+        try:
+            self._carry(rooms)
+        finally:
+            gc.enable()
+
+    def _carry(self, rooms: int) -> None:
         names = list(self.prefills)
         for _ in range(rooms):
             name, room = names[self._rooms % len(names)], f"room-{self._rooms}"
