@@ -19,27 +19,28 @@ from lab.workload import Request
 CHUNK_TOKENS = 16
 GRANT_ROUND_TRIPS = 1.5
 GATE_ROUND_TRIPS = 1.0
+PAUSE_S = 0.005
+"""Before each bare round trip: about what lies between two requests of the rooms, which come one after the other."""
 
 
 def bench_control(effort: Effort) -> Iterator[Row]:
     """Rooms of one chunk for the grants, rooms of two chunks in a ring of one for the gates, one room at a time."""
     number = effort.pick(100, 1000)
-    effort.view.phase("control: bare round trips", 2)
-    bare = round_trips_s(number * 2)
+    effort.view.phase("control: bare round trips", 3)
+    back_to_back = round_trips_s(number)
+    bare = round_trips_s(number, PAUSE_S)
     notes = take_notes(number, effort)
-    effort.view.phase("control: bare round trips again", 1)
-    bare += round_trips_s(number * 2)
+    bare += round_trips_s(number, PAUSE_S)
     grants = [
-        notes["granted", room, 0] - at
-        for (what, room, chunk), at in notes.items()
-        if what == "asked" and room.startswith("one-")
+        notes["granted", room, 0] - at for (what, room, _), at in notes.items() if what == "asked" and room.startswith("one-")
     ]
     gates = [
         opened - notes["freed", room, 0]
         for (what, room, chunk), opened in notes.items()
         if what == "opened" and chunk == 1 and opened > notes["freed", room, 0]
     ]
-    yield Row("control/bare round trip", median(bare) * 1e6, "us")
+    yield Row("control/bare round trip, back to back", median(back_to_back) * 1e6, "us")
+    yield Row("control/bare round trip, one every few ms", median(bare) * 1e6, "us")
     for name, spans, bound in (("request to grant", grants, GRANT_ROUND_TRIPS), ("free to open gate", gates, GATE_ROUND_TRIPS)):
         yield Row(f"control/{name}", median(spans) * 1e6, "us", median(bare) * 1e6, (ratio_at_most(bound),))
         yield Row(f"control/{name}, p99", percentile(spans, 99) * 1e6, "us", percentile(bare, 99) * 1e6)

@@ -50,10 +50,13 @@ def push_pull_rate(num_bytes: int, rounds: int) -> float:
     return concurrent_rate([(pull_rounds, (port, num_bytes, rounds)), (push_rounds, (port, num_bytes, rounds))], num_bytes)
 
 
-def round_trips_s(number: int) -> list[float]:
-    """Seconds of each DEALER/ROUTER round trip between two processes that sleep in a poller."""
+def round_trips_s(number: int, pause_s: float = 0.0) -> list[float]:
+    """Seconds of each DEALER/ROUTER round trip between two processes that sleep in a poller; a pause goes before each.
+
+    Back to back both processes keep cores and caches warm; after a pause of some milliseconds they have to be woken for real.
+    """
     port = _free_port()
-    spans = in_processes([(answer_rounds, (port, number)), (ask_rounds, (port, number))])[1]
+    spans = in_processes([(answer_rounds, (port, number)), (ask_rounds, (port, number, pause_s))])[1]
     return [ended - began for began, ended in spans]
 
 
@@ -157,7 +160,7 @@ def pull_rounds(pipe: Connection, port: int, num_bytes: int, rounds: int) -> lis
         return spans
 
 
-def ask_rounds(pipe: Connection, port: int, number: int) -> list[Span]:
+def ask_rounds(pipe: Connection, port: int, number: int, pause_s: float) -> list[Span]:
     """Ask and wait for the answer, as often as wanted after a warm-up."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.connect(f"tcp://127.0.0.1:{port}")
@@ -166,6 +169,8 @@ def ask_rounds(pipe: Connection, port: int, number: int) -> list[Span]:
         start_line(pipe)
         spans = []
         for _ in range(number + 100):
+            if pause_s:
+                time.sleep(pause_s)
             began = time.monotonic()
             dealer.send(bytes(MESSAGE_BYTES))
             poller.poll()
