@@ -15,6 +15,8 @@ from protocol.layout import WriterKey
 if TYPE_CHECKING:
     from lab.simulator.world import World
 
+AFTER_HEALING = 2
+"""Requests that may still come when all faults are over."""
 RETRY_S = 0.5
 """How soon an engine tries again to use an id that is refused."""
 
@@ -79,6 +81,10 @@ class Engines:
         for number in range(min(options.faults.reused_rooms, options.requests)):
             self._world.events.after(options.room_deadline_s * (0.5 + random.random()), partial(self._reuse, f"r{number}"))
         self._issue()
+
+    def heal(self) -> None:
+        """Ask for a few more rooms and no others: they show that new work goes through, and the end is near."""
+        del self._pending[AFTER_HEALING:]
 
     def close_if_over(self, room: str) -> None:
         """Make place for the next request if everybody who lives and was told of this one has ended it."""

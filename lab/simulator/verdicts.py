@@ -29,7 +29,7 @@ _ABSENCE = (
     "departures",
 )
 _ENGINES = ("engine_aborts", "unregistered_rooms", "unsubmitted_rooms", "reused_rooms")
-_DAMAGE = ("no_memory", "plane_failures", "write_failures", "slow_copies", "late")
+_DAMAGE = ("closed_plane", "no_memory", "plane_failures", "write_failures", "slow_copies", "late")
 REASONS: dict[str, tuple[str, ...]] = {
     "corrupt": ("corruption",),
     "prefill_gone": ("prefill_crashes", "burials", "takeovers", "departures"),
@@ -40,7 +40,7 @@ REASONS: dict[str, tuple[str, ...]] = {
     "aborted": ("engine_aborts",),
     "write_failed": ("write_failures",),
     "deadline": (*_ABSENCE, *_DAMAGE, "unsubmitted_rooms", "reused_rooms"),
-    "plane_failed": ("plane_failures", "decode_crashes", "slow_copies", *_ABSENCE),
+    "plane_failed": ("plane_failures", "closed_plane", "decode_crashes", "slow_copies", *_ABSENCE),
 }
 """Which faults may be behind a failure of that code; any fault may be behind the others."""
 
@@ -49,6 +49,10 @@ def demand_reason(world: "World", process: Process, room: str, code: str) -> Non
     """A room may fail for what was done to it, never for our own arithmetic or for messages that were merely lost."""
     faults = world.options.faults
     if world.options.ring_chunks < 1.0 and code in {"oversized", "aborted_by_decode", "aborted_by_prefill"}:
+        return
+    replaced = any(len(decode.regions) > 1 for decode in world.decodes.values())
+    if replaced and code in {"plane_failed", "aborted_by_prefill", "aborted_by_decode"}:
+        # The segment that an answer named may be gone before its receiver opens it.
         return
     if code in {"deadline", "aborted_by_prefill", "aborted_by_decode"} and world.options.room_deadline_s < PATIENT_S:
         return

@@ -72,6 +72,7 @@ class World:
         self.note("everything heals")
         self.network.healed = True
         self.misfortunes.heal()
+        self.engines.heal()
         over = False
         while not over:
             while self.events.step(FAULTY_S + HEALED_S) and not self.is_over():
