@@ -187,7 +187,8 @@ class CopyPlan:
         tokens = _Tokens(self._layout, run, token_start, num_tokens)
         for stack in self._stacks:
             staged = stack.staged(block, num_tokens)
-            if stack.prefers_index(tokens):
+            # An indexed read makes a copy of its own first, which long rows pay for more than for a call per run.
+            if stack.prefers_index(tokens) and stack.pool.dtype.itemsize > 1:
                 for index in range(len(staged)):
                     staged[index] = stack.pool[index][tokens.flat_index]
             else:

@@ -24,7 +24,7 @@ def bench_memory(effort: Effort) -> Iterator[Row]:
     The flight recorders fill up while the daemons warm up; from then on everything that is kept is bounded, or is one
     tombstone a room, so growth is what a chunk leaves behind.
     """
-    warm, total = effort.pick(2, 100), effort.pick(2, 1000)
+    warm, total = effort.pick(1, 100), effort.pick(1, 1000)
     shape = PairShape(PRESETS["tiny"].model, 1, 1, 1, "shm", CHUNK_TOKENS, 0).with_ring_chunks(8)
     requests = [Request(index, f"room-{index}", ROOM_CHUNKS * CHUNK_TOKENS, 0) for index in range(warm + total)]
     samples: list[dict[str, int]] = []
