@@ -136,6 +136,8 @@ class Peer:
     unproven: dict[tuple[str, str], dict[int, WriteFailed]] = field(default_factory=dict)
     """Failed one-sided writes by session and room, then by grant: their bytes may still land, so no word of ours is proof."""
     decode_incarnation: int | None = None
+    missed_planes: dict[str, int] = field(default_factory=dict)
+    """Planes that did not open once, with the epoch in which that was."""
     failed_planes: dict[str, str] = field(default_factory=dict)
     """Planes that did not open, and why; not offered."""
     refusal: Refusal | None = None

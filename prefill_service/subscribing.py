@@ -75,13 +75,20 @@ class Subscribing:
         self.closing.resume_aborts(peer)
 
     def plane_failed(self, peer: Peer, session_id: str, reason: str) -> None:
-        """This plane does not open here: negotiate without it, or fail the rooms if none is left and try all of them later."""
+        """This plane does not open here: negotiate without it, or fail the rooms if none is left and try all of them later.
+
+        A first failure only asks again: the region may have been replaced while the answer travelled, and what it named went.
+        """
         session = self._session_opening(peer, session_id)
         session.plane = PlaneState.FAILED
         if session is not peer.session:
             self.losing.finish_if_over(peer, session)
             return
         self.state.counters["planes_failed"] += 1
+        if peer.missed_planes.get(session.terms.plane) != session.terms.epoch:
+            peer.missed_planes[session.terms.plane] = session.terms.epoch
+            self.losing.lose(peer, "its plane did not open; the region may have been replaced")
+            return
         peer.failed_planes[session.terms.plane] = reason
         if self.attempts.offer(peer):
             self.losing.lose(peer, "its plane did not open")

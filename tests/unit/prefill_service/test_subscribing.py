@@ -18,6 +18,7 @@ from protocol.messages import (
     RefusedCode,
     StagingReq,
     Subscribe,
+    Subscribed,
     Unsubscribe,
 )
 from tests.unit.prefill_service.bench import RING, Bench, of_type, rank_layout, sent
@@ -151,16 +152,37 @@ def test_other_rank_than_expected_is_not_taken() -> None:
     assert [failed.code for failed in of_type(out, RoomFailed)] == ["wrong_rank"]
 
 
-def test_plane_that_does_not_open_is_dropped_from_the_offer() -> None:
-    """The next plane is negotiated at once, and rooms do not notice."""
+def miss(bench: Bench, subscribe: Subscribe, reason: str, **changes: Any) -> tuple[Subscribed, tuple[Output, ...]]:
+    """Grant a session whose plane does not open: the answer, and what the machine wants then."""
+    answer = bench.answer(subscribe, **changes)
+    bench.hear("d0", answer)
+    return answer, bench.handler.plane_failed("d0", answer.session, reason, bench.now)
+
+
+def test_plane_that_does_not_open_is_tried_once_more_and_then_dropped() -> None:
+    """The same offer is made once more at once, then the next plane is negotiated at once, and rooms do not notice."""
     bench, subscribe = subscribing()
     bench.whole_room("r")
-    answer = bench.answer(subscribe)
-    bench.hear("d0", answer)
-    out = bench.handler.plane_failed("d0", answer.session, "no such segment", bench.now)
+    first, out = miss(bench, subscribe, "no such segment")
     (again,) = sent(out, Subscribe)
-    assert (again.planes, again.stopped) == (("zmq",), answer.session)
+    assert (again.planes, again.stopped) == (("shm", "zmq"), first.session)
+    second, out = miss(bench, again, "no such segment")
+    (other,) = sent(out, Subscribe)
+    assert (other.planes, other.stopped) == (("zmq",), second.session)
     assert not of_type(out, ClosePlane)
+    assert sent(bench.accept("d0", out), StagingReq)
+
+
+def test_regions_that_go_one_after_the_other_cost_no_plane() -> None:
+    """An answer may name a region that was replaced while it travelled: each new epoch gets its own first try."""
+    bench, subscribe = subscribing()
+    bench.whole_room("r")
+    out: tuple[Output, ...] = ()
+    for epoch in range(5):
+        _, out = miss(bench, subscribe, "no such segment", epoch=100 + epoch)
+        (subscribe,) = sent(out, Subscribe)
+        assert subscribe.planes == ("shm", "zmq")
+        assert not of_type(out, RoomFailed)
     assert sent(bench.accept("d0", out), StagingReq)
 
 
@@ -168,12 +190,11 @@ def test_no_plane_left_fails_rooms_and_tries_all_again_slowly() -> None:
     """With the last plane the rooms fail, the reasons of all planes are named, and the full offer is made again after 2 s."""
     bench, subscribe = subscribing()
     bench.whole_room("r")
-    first = bench.answer(subscribe)
-    bench.hear("d0", first)
-    (second,) = sent(bench.handler.plane_failed("d0", first.session, "no segment", bench.now), Subscribe)
-    answer = bench.answer(second)
-    bench.hear("d0", answer)
-    out = bench.handler.plane_failed("d0", answer.session, "no route", bench.now)
+    for reason in ("no segment", "no segment", "no route"):
+        _, out = miss(bench, subscribe, reason)
+        (subscribe,) = sent(out, Subscribe)
+        assert not of_type(out, RoomFailed)
+    _, out = miss(bench, subscribe, "no route")
     assert of_type(out, RoomFailed) == [RoomFailed("r", "plane_failed", "d0: plane shm: no segment; plane zmq: no route")]
     assert not sent(bench.run(1.9), Subscribe)
     (third,) = sent(bench.run(0.2), Subscribe)
@@ -185,9 +206,10 @@ def test_no_plane_left_fails_rooms_and_tries_all_again_slowly() -> None:
 def test_plane_is_offered_again_after_a_session_that_worked() -> None:
     """A plane that once failed gets its chance again with the next region."""
     bench, subscribe = subscribing()
-    answer = bench.answer(subscribe)
-    bench.hear("d0", answer)
-    bench.accept("d0", bench.handler.plane_failed("d0", answer.session, "no segment", bench.now))
+    _, out = miss(bench, subscribe, "no segment")
+    (again,) = sent(out, Subscribe)
+    _, out = miss(bench, again, "no segment")
+    bench.accept("d0", out)
     bench.now += 1.0
     out = bench.hear("d0", Error(bench.sessions["d0"], ErrorCode.UNKNOWN_SESSION, "who?", "HEARTBEAT"))
     assert [again.planes for again in sent(out, Subscribe)] == [("shm", "zmq")]
