@@ -1,5 +1,7 @@
 """The engines keep their loop closed, and use an id again only when everybody has forgotten it."""
 
+from itertools import pairwise
+
 from lab.simulator.options import Faults, Options
 from lab.simulator.rules import Rules
 from lab.simulator.world import World
@@ -18,9 +20,7 @@ def test_no_more_rooms_are_open_than_asked_for() -> None:
     world = play(Options(seed=2, requests=4, concurrency=1))
     assert world.engines.idle
     requests = sorted(world.engines.requests.values(), key=lambda request: request.began)
-    assert all(
-        former.ended is not None and former.ended <= later.began for former, later in pairwise(requests)
-    )
+    assert all(former.ended is not None and former.ended <= later.began for former, later in pairwise(requests))
 
 
 def test_ids_come_back_with_other_content() -> None:
