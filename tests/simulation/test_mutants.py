@@ -88,7 +88,6 @@ CAUGHT_BY_SEED = {
     "fenced_sessions_are_obeyed": ("takeovers", 26),
     "accepted_words_are_rejected": ("lossy", 1),
     "subscribes_once": ("lossy", 1),
-    "answers_of_another_life_count": ("mixed", 0),
     "lease_runs_from_the_answer": ("stalls", 39),
     "heart_stands_still": ("calm", 2),
     "stopped_is_said_too_early": ("torn", 2),
@@ -132,6 +131,7 @@ HELD_ELSEWHERE = {
     "offer_cannot_change": "tests/unit/decode_service/test_subscribing.py",  # ``stopped`` ends the former session first
     "proof_of_the_fenced_is_refused": "tests/unit/decode_service/test_hearing.py",  # other proofs follow, or a new region
     "strangers_are_ignored": "tests/unit/decode_service/test_hearing.py",  # their lease lapses a little later
+    "answers_of_another_life_count": "tests/unit/prefill_service/test_subscribing.py",  # as below
     "any_answer_counts": "tests/unit/prefill_service/test_subscribing.py",  # a region that went is asked for once more
     "errors_are_ignored": "tests/unit/prefill_service/test_subscribing.py",  # as above
     "waits_for_memory_in_silence": "tests/unit/decode_service/test_replacing.py",  # rooms fail later, at their deadline
