@@ -17,6 +17,7 @@ from lab.ablation_report import ablation_json, as_expected, print_ablation
 from lab.benches.command import bench
 from lab.chaos.command import chaos
 from lab.demo import DEFAULT_REQUESTS, DemoOptions, demo_shape, demo_workload, run_demo
+from lab.explore import explore_command
 from lab.model.config import MODELS
 from lab.model.run import DEFAULT_REQUESTS as DEFAULT_PROMPTS
 from lab.model.run import ModelOptions, model_shape, print_model, run_model
@@ -124,6 +125,7 @@ def ablation(*, profile: int, seed: int, engine: str, attention: str, as_json: b
 main.add_command(bench)
 main.add_command(play)
 main.add_command(simulate)
+main.add_command(explore_command)
 main.add_command(chaos)
 main.add_command(soak)
 main.add_command(size)
