@@ -16,17 +16,17 @@ from lab.explore_world import Shape
 from lab.progress import ProgressView, open_progress
 from lab.report import print_json
 
-MAX_CRASHES = 1
-MAX_ABORTS = 1
+MAX_CRASHES = 2
+MAX_ABORTS = 2
 POLL_S = 0.5
 
 
 def shapes(faults: int) -> tuple[Shape, ...]:
-    """The deployments that are searched, the largest first: two rivals for one ring, and two writers of one chunk."""
+    """The deployments that are searched, the largest first: two rivals for one ring, and two writers of each chunk."""
     budget = Budget(faults, min(faults, MAX_CRASHES), min(faults, MAX_ABORTS))
     return (
         Shape("rivals", ("g0", "g1"), (("a", "g0", 2), ("b", "g1", 1)), ring_bytes=2, budget=budget),
-        Shape("writers", ("g0", "g0"), (("a", "g0", 1),), ring_bytes=2, budget=budget),
+        Shape("writers", ("g0", "g0"), (("a", "g0", 2),), ring_bytes=4, budget=budget),
     )
 
 
