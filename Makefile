@@ -13,7 +13,7 @@ stamp := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-browser test-compose test-engines lint types bench fuzz coverage format clean FORCE
+.PHONY: help setup demo test test-browser test-compose test-engines test-vllm bench-vllm lint types bench fuzz coverage format clean FORCE
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -31,6 +31,14 @@ test-browser: $(stamp) ## Look at the status page in headless Chromium (needs ch
 
 test-engines: ## Run the tests of every data plane with the real engines, in an environment of its own
 	@scripts/engines '$(PYTHON)' '$(VENV)-engines'
+
+test-vllm: ## Run vLLM on the CPU through the connector, in an environment of its own (TORCH_INDEX=URL for torch's CPU build)
+	@scripts/vllm-environment '$(PYTHON)' '$(VENV)-vllm'
+	$(VENV)-vllm/bin/python -m pytest tests/vllm/check_*.py $(ARGS)
+
+bench-vllm: ## Compare the connector with vLLM's own over the same requests, as JSON
+	@scripts/vllm-environment '$(PYTHON)' '$(VENV)-vllm' bench
+	@$(VENV)-vllm/bin/python -m tests.vllm.bench $(ARGS)
 
 lint: $(stamp) ## Check style and the formatting
 	$(python) -m ruff check .
