@@ -1,0 +1,1 @@
+"""A KV connector for vLLM: name ``integrations.vllm.connector`` as ``kv_connector_module_path``."""
