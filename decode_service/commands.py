@@ -12,7 +12,7 @@ from runtime import engine_fields as fields
 from runtime.commands import Command, Commands
 from runtime.engine_pool import read_pool
 from runtime.engine_protocol import Body, EngineError
-from runtime.pages import PageRunError
+from runtime.page_runs import PageRunError
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 
 

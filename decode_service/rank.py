@@ -23,7 +23,7 @@ from runtime.engine_protocol import EngineError
 from runtime.errors import StartError
 from runtime.logs import logger
 from runtime.monitor import HANDSHAKE_FAILED, ConnectionEvent, ConnectionMonitor
-from runtime.pages import check_page_run
+from runtime.page_runs import check_page_run
 from runtime.pool import KvPool
 from runtime.rate_limit import RateLimit
 
@@ -61,6 +61,7 @@ class DecodeRank:
 
     def register_pool(self, pool: KvPool) -> None:
         """Serve this pool from now on. Raises ``EngineError`` and changes nothing, or takes the pool over."""
+        pool.compiled_copies = self._around.config.compiled_copies
         if self.handler is None:
             self._check_ring(pool)
             self._start(pool)

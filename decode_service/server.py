@@ -25,6 +25,7 @@ from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, 
 from protocol.identifiers import make_incarnation
 from runtime import nixl_engine
 from runtime.commands import InProcessCalls
+from runtime.compiled_copies import require_compiled_copies
 from runtime.endpoint import Context, RouterEndpoint, leave_open, open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
@@ -149,6 +150,7 @@ class DecodeStagingServer:
     def _open(self, undo: ExitStack) -> None:
         config = self.config
         require_open_files(len(config.ranks))
+        require_compiled_copies(wanted=config.compiled_copies)
         undo.callback(self._loop.close)
         context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
         undo.callback(context.term)

@@ -24,6 +24,7 @@ from prefill_service.rank import PrefillRank
 from prefill_service.surroundings import MakeHandler, Surroundings
 from protocol.identifiers import make_incarnation
 from runtime.commands import InProcessCalls
+from runtime.compiled_copies import require_compiled_copies
 from runtime.connections import Connections
 from runtime.endpoint import open_context
 from runtime.engine_endpoint import EngineEndpoint
@@ -136,6 +137,7 @@ class PrefillStagingClient:
     def _open(self, undo: ExitStack) -> None:
         config = self.config
         require_open_files(len(config.ranks))
+        require_compiled_copies(wanted=config.compiled_copies)
         undo.callback(self._loop.close)
         # Control and data of every peer, each with the pair of sockets that watches its connection.
         context = open_context(1 if len(config.ranks) < 4 else 2, 6 * config.max_peers * len(config.ranks) + 64)

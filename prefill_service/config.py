@@ -68,6 +68,7 @@ class PrefillServiceConfig(Settings):
     runtime_dir: Path = setting(kind=PATH, default_factory=default_runtime_dir, help="Directory for the engine's unix socket.")
     host_id: str = setting("", kind=OPTIONAL_NAME, help="Name shared by daemons that share memory; empty finds it out.")
     worker_threads: int = setting(2, kind=INTEGER, minimum=1, maximum=256, help="Threads that copy and sum.")
+    compiled_copies: bool = setting(False, kind=SWITCH, help="Copy short rows in a compiled loop (needs the extra fast).")
     log_level: str = setting("info", kind=TEXT, choices=LEVELS, help="Least important log lines to write.")
 
     http_host: str = setting("127.0.0.1", kind=TEXT, help="Address of the HTTP port; see --http-public.")

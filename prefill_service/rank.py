@@ -15,7 +15,7 @@ from prefill_service.surroundings import Identity, Surroundings
 from protocol.layout import PageRun
 from runtime.engine_protocol import EngineError
 from runtime.logs import logger
-from runtime.pages import check_page_run
+from runtime.page_runs import check_page_run
 from runtime.pool import KvPool
 
 
@@ -35,6 +35,7 @@ class PrefillRank:
 
     def register_pool(self, pool: KvPool, identity: Identity) -> None:
         """Serve this pool from now on. Raises ``EngineError`` and changes nothing, or takes the pool over."""
+        pool.compiled_copies = self._around.config.compiled_copies
         if self.handler is None:
             self._start(pool, identity)
             return

@@ -6,21 +6,21 @@ The slow way is one copy for each page, layer and tensor. Two merges avoid it:
 * tensors of equal shape at equal distances, in the pool and in the block, become one *stack*: a single copy with a leading
   axis moves the run for all layers at once.
 
-A ``CopyPlan`` holds the stacks of one (pool, slice) pair as ready-made strided arrays; a chunk then costs a few slices.
+A ``CopyPlan`` holds the stacks of one (pool, slice) pair as ready-made strided arrays; a chunk then costs a few slices. For a
+pool that wants compiled copies a stack is one call of ``runtime.compiled_copies``.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.layout import PageRun, SlicePart
+from runtime.compiled_copies import CopyRows, address_of, load_copy_rows
+from runtime.page_runs import TokenRun, TokenRuns
 from runtime.pool import KvPool
-from runtime.pool_layout import PoolLayout
 
 Items = NDArray[Any]
 
@@ -28,74 +28,6 @@ _VOID_ITEM_LIMIT = 1024
 """Rows up to this size are copied as one item each; longer ones as bytes, which numpy moves row by row without the GIL."""
 
 _SHORT_RUN_TOKENS = 32
-
-
-class PageRunError(ValueError):
-    """Pages that cannot hold the tokens they are said to hold."""
-
-
-class TokenRun(NamedTuple):
-    """``tokens`` tokens in consecutive pages, from token ``first`` of page ``page``."""
-
-    page: int
-    first: int
-    tokens: int
-
-
-def check_page_run(layout: PoolLayout, run: PageRun, num_tokens: int) -> None:
-    """Raise ``PageRunError`` unless ``run`` names distinct pages of this pool with room for ``num_tokens`` tokens."""
-    if run.first_token < 0 or num_tokens < 0:
-        raise PageRunError(f"first_token is {run.first_token} and num_tokens is {num_tokens}, expected at least 0")
-    if run.first_token + num_tokens > len(run.pages) * layout.page_size:
-        held = f"{len(run.pages)} pages of {layout.page_size} tokens"
-        raise PageRunError(f"{held} do not hold {num_tokens} tokens from token {run.first_token} on")
-    if run.pages and not (min(run.pages) >= 0 and max(run.pages) < layout.num_pages):
-        bad = next(page for page in run.pages if not 0 <= page < layout.num_pages)
-        raise PageRunError(f"page {bad} is not in the pool, expected 0 to {layout.num_pages - 1}")
-    if len(set(run.pages)) != len(run.pages):
-        raise PageRunError("a page is listed twice")
-
-
-def token_runs(run: PageRun, page_size: int, num_pages: int, token_start: int, num_tokens: int) -> Iterator[TokenRun]:
-    """Cut room tokens ``[token_start, + num_tokens)`` where the pages are not consecutive.
-
-    Raises ``PageRunError`` for a page outside ``[0, num_pages)`` or for tokens past the last page.
-    """
-    if num_tokens <= 0:
-        return
-    start = run.first_token + token_start
-    first_index, first = divmod(start, page_size)
-    last_index = (start + num_tokens - 1) // page_size
-    if start < 0 or last_index >= len(run.pages):
-        raise PageRunError(f"tokens {start} to {start + num_tokens - 1} are not in {len(run.pages)} pages of {page_size}")
-    left = num_tokens
-    index = first_index
-    while left:
-        page, length = run.pages[index], 1
-        while index + length <= last_index and run.pages[index + length] == page + length:
-            length += 1
-        if page < 0 or page + length > num_pages:
-            raise PageRunError(f"pages {page} to {page + length - 1} are not all in the pool, expected 0 to {num_pages - 1}")
-        tokens = min(left, length * page_size - first)
-        yield TokenRun(page, first, tokens)
-        left, index, first = left - tokens, index + length, 0
-
-
-class _Tokens:
-    """The tokens of one copy, cut into runs."""
-
-    def __init__(self, layout: PoolLayout, run: PageRun, token_start: int, num_tokens: int) -> None:
-        self.page_size = layout.page_size
-        self.runs = list(token_runs(run, layout.page_size, layout.num_pages, token_start, num_tokens))
-        self.starts = list(accumulate((run.tokens for run in self.runs), initial=0))
-        """Token of the block at which each run begins; the last entry is the total."""
-
-    @cached_property
-    def flat_index(self) -> NDArray[np.intp]:
-        """Each token's place counted in tokens from page 0."""
-        shifts = [run.page * self.page_size + run.first - done for run, done in zip(self.runs, self.starts, strict=False)]
-        lengths = [run.tokens for run in self.runs]
-        return np.repeat(np.array(shifts, np.intp), lengths) + np.arange(self.starts[-1], dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +55,26 @@ class _Stack:
     pool: Items
     flat: bool
     page_size: int
-    staged_offset: int
+    first: _Row
+    count: int
+    pool_step: int
     staged_step: int
-    row_bytes: int
+
+    def copy_compiled(self, copy: CopyRows, tokens: TokenRuns, block: int, *, to_pool: bool) -> None:
+        """Copy all ``tokens`` between the pool and the staged block at this address."""
+        row, num_tokens = self.first, tokens.num_tokens
+        copy(
+            to_pool,
+            self.count,
+            int(self.pool.ctypes.data),
+            self.pool_step,
+            block + num_tokens * row.staged_offset,
+            num_tokens * self.staged_step,
+            tokens.offsets(row.page_stride, row.token_stride),
+            row.heads,
+            row.head_stride,
+            row.width,
+        )
 
     def staged(self, block: memoryview, num_tokens: int) -> Items:
         """This stack's part of the staged block, shape ``[stack, tokens, *row]``."""
@@ -136,18 +85,18 @@ class _Stack:
             (self.pool.shape[0], num_tokens, *row),
             self.pool.dtype,
             block,
-            num_tokens * self.staged_offset,
-            (num_tokens * self.staged_step, self.row_bytes, *strides),
+            num_tokens * self.first.staged_offset,
+            (num_tokens * self.staged_step, self.first.heads * self.first.width, *strides),
         )
 
-    def prefers_index(self, tokens: _Tokens) -> bool:
+    def prefers_index(self, tokens: TokenRuns) -> bool:
         """Many short runs: one indexed copy for each tensor beats one strided copy for each run."""
-        runs = len(tokens.runs)
-        return self.flat and runs > self.pool.shape[0] and tokens.starts[-1] < _SHORT_RUN_TOKENS * runs
+        runs = tokens.count
+        return self.flat and runs > self.pool.shape[0] and tokens.num_tokens < _SHORT_RUN_TOKENS * runs
 
-    def pairs(self, staged: Items, tokens: _Tokens) -> Iterator[tuple[Items, Items]]:
+    def pairs(self, staged: Items, tokens: TokenRuns) -> Iterator[tuple[Items, Items]]:
         """``(pool, staged)`` arrays of equal shape that together hold all ``tokens``."""
-        for (page, first, count), done in zip(tokens.runs, tokens.starts, strict=False):
+        for (page, first, count), done in tokens:
             if self.flat:
                 start = page * self.page_size + first
                 yield self.pool[:, start : start + count], staged[:, done : done + count]
@@ -180,11 +129,15 @@ class CopyPlan:
         self._stacks = [_stack(pool, group) for group in groups]
         self._layout = pool.layout
         self._token_bytes = sum(part.row_bytes for part, _ in parts)
+        self._compiled = load_copy_rows() if pool.compiled_copies else None
 
     def read(self, run: PageRun, token_start: int, num_tokens: int, block: memoryview) -> None:
         """Copy pages into the block. Raises ``ValueError`` for a block of another size, ``PageRunError`` for wrong pages."""
         self._check_size(num_tokens, block)
-        tokens = _Tokens(self._layout, run, token_start, num_tokens)
+        tokens = self._tokens(run, token_start, num_tokens)
+        if self._compiled is not None:
+            self._copy_compiled(self._compiled, tokens, block, to_pool=False)
+            return
         for stack in self._stacks:
             staged = stack.staged(block, num_tokens)
             # An indexed read makes a copy of its own first, which long rows pay for more than for a call per run.
@@ -198,7 +151,10 @@ class CopyPlan:
     def write(self, run: PageRun, token_start: int, num_tokens: int, block: memoryview) -> None:
         """Copy the block into pages. Raises as ``read`` does; nothing is written if the pages are wrong."""
         self._check_size(num_tokens, block)
-        tokens = _Tokens(self._layout, run, token_start, num_tokens)
+        tokens = self._tokens(run, token_start, num_tokens)
+        if self._compiled is not None:
+            self._copy_compiled(self._compiled, tokens, block, to_pool=True)
+            return
         for stack in self._stacks:
             staged = stack.staged(block, num_tokens)
             if stack.prefers_index(tokens):
@@ -207,6 +163,14 @@ class CopyPlan:
             else:
                 for target, source in stack.pairs(staged, tokens):
                     target[...] = source
+
+    def _tokens(self, run: PageRun, token_start: int, num_tokens: int) -> TokenRuns:
+        return TokenRuns(run, self._layout.page_size, self._layout.num_pages, token_start, num_tokens)
+
+    def _copy_compiled(self, copy: CopyRows, tokens: TokenRuns, block: memoryview, *, to_pool: bool) -> None:
+        address = address_of(block)
+        for stack in self._stacks:
+            stack.copy_compiled(copy, tokens, address, to_pool=to_pool)
 
     def _check_size(self, num_tokens: int, block: memoryview) -> None:
         if block.nbytes != num_tokens * self._token_bytes:
@@ -266,4 +230,4 @@ def _stack(pool: KvPool, group: Sequence[_Row]) -> _Stack:
         axes.append((first.width, 1))
     shape, strides = zip(*axes, strict=True)
     array = np.ndarray(shape, item, pool.memory.data, first.pool_offset, strides)
-    return _Stack(array, flat, page_size, first.staged_offset, staged_step, first.heads * first.width)
+    return _Stack(array, flat, page_size, first, len(group), pool_step, staged_step)

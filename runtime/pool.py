@@ -29,7 +29,12 @@ _MAX_PLANS = 4096
 
 
 class KvPool:
-    """A rank's KV pages as strided arrays. Views stay valid after ``close``: the memory goes when the last of them goes."""
+    """A rank's KV pages as strided arrays. Views stay valid after ``close``: the memory goes when the last of them goes.
+
+    ``compiled_copies`` (set before the first copy) lets a compiled loop move short rows: see ``runtime.compiled_copies``.
+    """
+
+    compiled_copies = False
 
     def __init__(self, memory: Bytes, layout: PoolLayout, path: Path | None = None) -> None:
         self.layout = layout

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "examples": {"protocol", "runtime", "decode_service", "prefill_service", "examples"},
 }
 
-EXTRAS = {"opentelemetry": "otel"}
+EXTRAS = {"opentelemetry": "otel", "numba": "fast"}
 """Packages that the product imports only where the extra of that name is installed."""
 
 MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol", "runtime.packing"}

@@ -6,6 +6,7 @@ neighbours in the room are hardly ever neighbours in memory, which is the worst 
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 from decode_service.scatter import scatter
@@ -14,6 +15,7 @@ from lab.benches.raw import shared_memory
 from lab.benches.rows import Row, Target, median, ratio_at_least
 from prefill_service.gather import gather
 from protocol.layout import ModelLayout, PageRun, RankLayout, TensorSpec, WriterSlice, writer_slice
+from runtime.compiled_copies import CompiledCopiesError, load_copy_rows
 from runtime.pool import KvPool
 from runtime.pool_layout import arrange_pool
 
@@ -36,7 +38,7 @@ def target_of(row_bytes: int) -> tuple[Target, ...]:
 class CopyCase:
     """One row size and page size: a pool, the slice of one of its two heads, and a block for all tokens."""
 
-    def __init__(self, row_bytes: int, page_size: int, num_bytes: int) -> None:
+    def __init__(self, row_bytes: int, page_size: int, num_bytes: int, *, compiled: bool = False) -> None:
         specs = (TensorSpec("k", 2, row_bytes, "uint8"), TensorSpec("v", 2, row_bytes, "uint8"))
         model = ModelLayout((specs,) * LAYERS)
         whole = RankLayout(model, 0, 1, 0, 1, (0, LAYERS))
@@ -46,6 +48,7 @@ class CopyCase:
         self.num_tokens = pages * page_size
         layout = arrange_pool(whole, page_size, pages)
         self.pool = KvPool.over(shared_memory(layout.total_bytes), layout)
+        self.pool.compiled_copies = compiled
         order = list(range(pages))
         Random(1).shuffle(order)
         self.run = PageRun(tuple(order))
@@ -77,14 +80,40 @@ def bench_scatter(effort: Effort) -> Iterator[Row]:
 
 
 def _bench(name: str, copy: Copy, effort: Effort) -> Iterator[Row]:
-    rounds, num_bytes = effort.pick(5, 15), effort.pick(32 << 20, 64 << 20)
+    """With numpy, and beside it in the compiled loop where that can be had."""
     sizes = [(row, page) for row in ROW_BYTES for page in PAGE_SIZES if not effort.short or (row, page) in SHORT_SIZES]
+    ways = ("numpy", "compiled") if _has_compiled_copies() else ("numpy",)
     effort.view.phase(name, len(sizes))
     for done, (row_bytes, page_size) in enumerate(sizes, start=1):
-        case = CopyCase(row_bytes, page_size, num_bytes)
-        case.copy_s(copy)
-        case.plain_s()
-        times = [(case.copy_s(copy), case.plain_s()) for _ in range(rounds)]
-        rate, plain = (case.num_bytes / median(column) / 1e9 for column in zip(*times, strict=True))
+        rates = _rates(copy, row_bytes, page_size, ways, effort)
+        plain = rates.pop("plain")
+        for way, rate in rates.items():
+            title = f"{name}/{way}/{row_bytes} B rows, pages of {page_size}"
+            yield Row(title, rate, "GB/s", plain, target_of(row_bytes))
         effort.view.advance(done)
-        yield Row(f"{name}/{row_bytes} B rows, pages of {page_size}", rate, "GB/s", plain, target_of(row_bytes))
+
+
+def _rates(copy: Copy, row_bytes: int, page_size: int, ways: tuple[str, ...], effort: Effort) -> dict[str, float]:
+    """GB/s of each way and of a plain copy, taken in turns."""
+    rounds, num_bytes = effort.pick(5, 15), effort.pick(32 << 20, 64 << 20)
+    cases = {way: CopyCase(row_bytes, page_size, num_bytes, compiled=way == "compiled") for way in ways}
+    plain = cases[ways[0]]
+    runs: dict[str, Callable[[], float]] = {
+        "plain": plain.plain_s,
+        **{way: partial(case.copy_s, copy) for way, case in cases.items()},
+    }
+    for run in runs.values():
+        run()
+    times: dict[str, list[float]] = {way: [] for way in runs}
+    for _ in range(rounds):
+        for way, run in runs.items():
+            times[way].append(run())
+    return {way: plain.num_bytes / median(taken) / 1e9 for way, taken in times.items()}
+
+
+def _has_compiled_copies() -> bool:
+    try:
+        load_copy_rows()
+    except CompiledCopiesError:
+        return False
+    return True

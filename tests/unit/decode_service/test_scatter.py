@@ -21,7 +21,7 @@ from protocol.layout import (
     layout_differences,
     rank_token_bytes,
 )
-from runtime.pages import PageRunError
+from runtime.page_runs import PageRunError
 from runtime.pool import KvPool
 from runtime.pool_layout import Arrangement, arrange_pool
 

@@ -8,7 +8,7 @@ import pytest
 
 from prefill_service.gather import gather
 from protocol.layout import ModelLayout, PageRun, RankLayout, TensorSpec, part_offsets, writer_slice
-from runtime.pages import PageRunError
+from runtime.page_runs import PageRunError
 from runtime.pool import KvPool
 from runtime.pool_layout import Arrangement, arrange_pool
 

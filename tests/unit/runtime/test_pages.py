@@ -1,4 +1,4 @@
-"""Page runs, and copies of any arrangement against a copy made one row at a time."""
+"""Copies of any arrangement against a copy made one row at a time."""
 
 from random import Random
 
@@ -8,79 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.layout import ModelLayout, PageRun, RankLayout, SlicePart, TensorSpec, local_heads
-from runtime.pages import CopyPlan, PageRunError, TokenRun, check_page_run, token_runs
+from runtime.page_runs import PageRunError
+from runtime.pages import CopyPlan
 from runtime.pool import KvPool
 from runtime.pool_layout import Arrangement, PoolLayout, PoolTensor, arrange_pool
 
-
-def test_consecutive_pages_merge_into_one_run() -> None:
-    """Three pages in a row and two elsewhere are two runs, cut to the tokens asked for."""
-    run = PageRun((4, 5, 6, 1, 2), first_token=3)
-    assert list(token_runs(run, 4, 8, 0, 17)) == [TokenRun(4, 3, 9), TokenRun(1, 0, 8)]
-    assert list(token_runs(run, 4, 8, 2, 8)) == [TokenRun(5, 1, 7), TokenRun(1, 0, 1)]
-    assert list(token_runs(run, 4, 8, 6, 2)) == [TokenRun(6, 1, 2)]
-    assert list(token_runs(run, 4, 8, 3, 0)) == []
-
-
-@settings(max_examples=60)
-@given(
-    st.randoms(use_true_random=False), st.sampled_from([1, 2, 16]), st.integers(0, 40), st.integers(0, 60), st.integers(0, 60)
-)
-def test_runs_name_each_token_where_the_page_list_puts_it(
-    random: Random, page_size: int, first: int, start: int, count: int
-) -> None:
-    """Expanding the runs gives the same (page, token) for every room token as looking each one up."""
-    pages = list(range(200))
-    random.shuffle(pages)
-    if random.random() < 0.5:
-        pages.sort(key=lambda page: page // 7 % 3)
-    run = PageRun(tuple(pages), first)
-    found = [
-        divmod(part.page * page_size + part.first + at, page_size)
-        for part in token_runs(run, page_size, 200, start, count)
-        for at in range(part.tokens)
-    ]
-    assert found == [(pages[at // page_size], at % page_size) for at in range(first + start, first + start + count)]
-
-
-@pytest.mark.parametrize(
-    ("run", "start", "count", "complaint"),
-    [
-        (PageRun((0, 1)), 0, 9, "tokens 0 to 8 are not in 2 pages of 4"),
-        (PageRun((0, 1), 7), 1, 1, "tokens 8 to 8 are not in 2 pages of 4"),
-        (PageRun((0, 1), -9), 1, 1, "tokens -8 to -8 are not in"),
-        (PageRun((6, 7, 8)), 0, 12, "pages 6 to 8 are not all in the pool, expected 0 to 7"),
-        (PageRun((-1,)), 0, 1, "pages -1 to -1 are not all in the pool"),
-    ],
-)
-def test_pages_that_do_not_hold_the_tokens_are_refused(run: PageRun, start: int, count: int, complaint: str) -> None:
-    """Short lists, negative starts and pages outside the pool are named, never clipped."""
-    with pytest.raises(PageRunError, match=complaint):
-        list(token_runs(run, 4, 8, start, count))
-
-
 LAYOUT = arrange_pool(RankLayout(ModelLayout(((TensorSpec("kv", 2, 8, "x"),),)), 0, 1, 0, 1, (0, 1)), page_size=4, num_pages=8)
-
-
-@pytest.mark.parametrize(
-    ("run", "count", "complaint"),
-    [
-        (PageRun((0, 1), -1), 4, "first_token is -1"),
-        (PageRun((0, 1), 1), 8, "2 pages of 4 tokens do not hold 8 tokens from token 1 on"),
-        (PageRun((0, 8)), 8, "page 8 is not in the pool, expected 0 to 7"),
-        (PageRun((-1, 0)), 8, "page -1 is not in the pool"),
-        (PageRun((3, 3)), 8, "a page is listed twice"),
-    ],
-)
-def test_an_engines_page_list_is_checked_before_it_is_used(run: PageRun, count: int, complaint: str) -> None:
-    """What an engine registers is refused with the number that is wrong; a right one passes."""
-    check_page_run(LAYOUT, PageRun((7, 0), 3), 5)
-    check_page_run(LAYOUT, PageRun(()), 0)
-    with pytest.raises(PageRunError, match=complaint):
-        check_page_run(LAYOUT, run, count)
-
-
-# --- copies -----------------------------------------------------------------------------------------------------------
 
 
 def row_by_row(pool: KvPool, parts: list[tuple[SlicePart, int]], run: PageRun, start: int, count: int) -> bytes:
@@ -122,8 +55,9 @@ MODELS = [
 ]
 
 
-@settings(max_examples=80)
+@settings(max_examples=160)
 @given(
+    compiled=st.booleans(),
     random=st.randoms(use_true_random=False),
     model=st.sampled_from(MODELS),
     page_size=st.sampled_from([1, 3, 16]),
@@ -134,6 +68,7 @@ MODELS = [
     count=st.integers(0, 70),
 )
 def test_a_plan_copies_the_same_bytes_as_one_row_at_a_time(
+    compiled: bool,
     random: Random,
     model: ModelLayout,
     page_size: int,
@@ -143,7 +78,10 @@ def test_a_plan_copies_the_same_bytes_as_one_row_at_a_time(
     start: int,
     count: int,
 ) -> None:
-    """Any arrangement, page size, fragmentation and part of the heads: reading is exact, writing changes only its own bytes."""
+    """Any arrangement, page size, fragmentation and part of the heads: reading is exact, writing changes only its own bytes.
+
+    With numpy and with the compiled loop.
+    """
     pages = list(range(120))
     if shuffled:
         random.shuffle(pages)
@@ -152,6 +90,7 @@ def test_a_plan_copies_the_same_bytes_as_one_row_at_a_time(
     layout = arrange_pool(rank, page_size, 120, order) if order else scattered_layout(rank, page_size, 120, random)
     content = np.random.default_rng(random.randrange(2**32)).integers(0, 256, layout.total_bytes, np.uint8)
     pool = KvPool.over(content, layout)
+    pool.compiled_copies = compiled
     parts = []
     for layer, specs in enumerate(model.layers):
         for tensor, spec in enumerate(specs):
@@ -169,9 +108,11 @@ def test_a_plan_copies_the_same_bytes_as_one_row_at_a_time(
     assert np.count_nonzero(before != content) == len(expected)
 
 
-def test_wrong_sizes_and_pages_change_nothing() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_wrong_sizes_and_pages_change_nothing(*, compiled: bool) -> None:
     """A block of another size or a page outside the pool is refused before the first byte is copied."""
     pool = KvPool.over(bytearray(LAYOUT.total_bytes), LAYOUT)
+    pool.compiled_copies = compiled
     plan = CopyPlan(pool, [(SlicePart(0, 0, 0, 0, 2, 16), 0)])
     with pytest.raises(ValueError, match="block has 100 bytes, expected 8 tokens of 16"):
         plan.write(PageRun((0, 1)), 0, 8, memoryview(b"x" * 100))
@@ -180,7 +121,9 @@ def test_wrong_sizes_and_pages_change_nothing() -> None:
     assert not pool.memory.any()
 
 
-def test_an_empty_slice_copies_nothing() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_an_empty_slice_copies_nothing(*, compiled: bool) -> None:
     """A writer without parts has an empty block, and that is fine."""
     pool = KvPool.over(bytearray(LAYOUT.total_bytes), LAYOUT)
+    pool.compiled_copies = compiled
     CopyPlan(pool, []).read(PageRun((0,)), 0, 3, memoryview(b""))
