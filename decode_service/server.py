@@ -9,9 +9,6 @@ import secrets
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from functools import partial
-from types import TracebackType
-from typing import Self
 
 from decode_service.commands import DecodeCommands
 from decode_service.config import DecodeServiceConfig
@@ -24,31 +21,17 @@ from decode_service.regions.zmq import ZmqPlane
 from decode_service.surroundings import MakeHandler, MakeScatter, Surroundings, default_handler, default_scatter
 from protocol.identifiers import make_incarnation
 from runtime import nixl_engine
-from runtime.commands import InProcessCalls
-from runtime.compiled_copies import require_compiled_copies
-from runtime.endpoint import Context, RouterEndpoint, leave_open, open_context
-from runtime.engine_endpoint import EngineEndpoint
-from runtime.engine_protocol import EngineError
-from runtime.flight_recorder import CRASH, SIGNAL, FlightRecorder
+from runtime.endpoint import Context, RouterEndpoint, leave_open
 from runtime.host import shared_memory_host_id
 from runtime.insecurity import InsecurityWarning
 from runtime.logs import logger
-from runtime.loop import EventLoop
-from runtime.loop_thread import LoopThread
-from runtime.observed import Observed
-from runtime.open_files import require_open_files
 from runtime.planes import select_planes
-from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
 from runtime.security import ServerSecurity
-from runtime.shutdown import Shutdown
+from runtime.staging_service import LINGER_MS, StagingService
 from runtime.telemetry import Telemetry
-from runtime.workers import WorkerPool
-
-LINGER_MS = 500
-"""How long last words may take to leave at an orderly end."""
 
 
-class DecodeStagingServer:
+class DecodeStagingServer(StagingService):
     """Hosts the decode ranks of one daemon. ``start``, then ``request_stop`` from anywhere, then ``join``."""
 
     def __init__(
@@ -58,26 +41,16 @@ class DecodeStagingServer:
         make_handler: MakeHandler = default_handler,
         make_scatter: MakeScatter = default_scatter,
     ) -> None:
+        super().__init__("decode", config.decode_id, config, max_sockets=8 * len(config.ranks) + 64)
         self.config = config
         self._make_handler = make_handler
         self._make_scatter = make_scatter
         self._log = logger(decode_id=config.decode_id)
-        self._loop = EventLoop()
         self._ranks: dict[int, DecodeRank] = {}
-        self._waiters = RoomWaiters()
+        self._security: ServerSecurity | None = None
         limits_s = {"stall_warn_s": config.stall_warn_s, "unready_after_s": config.unready_after_s}
         observing = DecodeObserving(self._ranks, self._loop.clock, **limits_s)
-        commands = DecodeCommands(self._ranks, self._waiters, self._loop.clock).table(observing.commands())
-        self._execute = commands.execute
-        self._calls = InProcessCalls(self._loop, commands, config.max_engine_requests)
-        self._workers = WorkerPool(self._loop, config.worker_threads, f"{config.decode_id}-worker")
-        self._shutdown = Shutdown(self._loop, self, config.drain_s)
-        limits, folder = config.flight_limits, config.runtime_dir
-        self._flight = FlightRecorder(config.decode_id, folder, limits, len(config.ranks), self._loop.clock)
-        self._thread = LoopThread(self._loop, f"{config.decode_id}-loop", self._clean_up, partial(self._flight.dump, CRASH))
-        self._resources = ExitStack()
-        self._security: ServerSecurity | None = None
-        self._observed: Observed | None = None
+        self.offer(DecodeCommands(self._ranks, self._waiters, self._loop.clock).table(observing.commands()), describe)
 
     @property
     def engine(self) -> EmbeddedDecodeEngine:
@@ -86,46 +59,14 @@ class DecodeStagingServer:
 
     @property
     def endpoints(self) -> Mapping[str, str]:
-        """Where the daemon can be reached: each rank's control socket, and the engine's socket."""
-        ranks = {f"control_{number}": rank.control.address for number, rank in self._ranks.items()}
-        http = {} if self._observed is None or self._observed.address is None else {"http": self._observed.address}
-        return ranks | http | {"engine": str(self.config.engine_socket)}
-
-    def start(self) -> None:
-        """Take every port, lock and byte that the daemon needs, then begin. Raises ``StartError`` and leaves nothing."""
-        with ExitStack() as undo:
-            self._open(undo)
-            self._resources = undo.pop_all()
-        self._thread.start()
-        if self._observed is not None:
-            self._observed.start()
-
-    def request_stop(self) -> None:
-        """Begin the orderly end: drain, then leave. Any thread, any number of times."""
-        self._loop.call_soon_threadsafe(self._shutdown.request)
+        """Where the daemon can be reached: each rank's control socket, its HTTP port, and the engine's socket."""
+        control = {f"control_{number}": rank.control.address for number, rank in self._ranks.items()}
+        return {**control, **super().endpoints}
 
     def reload(self) -> None:
         """Read the key and the allow-list again. Any thread, any number of times."""
         if self._security is not None:
             self._loop.call_soon_threadsafe(self._security.reload)
-
-    def dump_flight(self) -> None:
-        """Write down the latest of what entered the machines. Any thread, even while the loop hangs."""
-        self._flight.dump(SIGNAL)
-
-    def join(self) -> int:
-        """Wait for the end: 0 if it was orderly, 1 if the daemon broke."""
-        return self._thread.join()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.request_stop()
-        self.join()
-
-    # ---- the phases of the end, called by ``Shutdown`` ------------------------------------------------------------------
 
     def begin_drain(self) -> None:
         """Grant nothing new and say so to every session."""
@@ -145,34 +86,20 @@ class DecodeStagingServer:
         """Whether no copy of ours runs."""
         return self._workers.outstanding == 0
 
-    # ---- opening and closing --------------------------------------------------------------------------------------------
+    # ---- opening ----------------------------------------------------------------------------------------------------------
 
-    def _open(self, undo: ExitStack) -> None:
+    def open_ranks(self, context: Context, telemetry: Telemetry, undo: ExitStack) -> None:
+        """Guard the context, sweep what a killed life left, then a ring and its sockets for each rank."""
         config = self.config
-        require_open_files(len(config.ranks))
-        require_compiled_copies(wanted=config.compiled_copies)
-        undo.callback(self._loop.close)
-        context = open_context(1 if len(config.ranks) < 4 else 2, 8 * len(config.ranks) + 64)
-        undo.callback(context.term)
         security = self._open_security(context, undo)
-        self._observed = observed = Observed("decode", config.decode_id, config.otlp_endpoint, undo)
-        endpoint = EngineEndpoint(context, config.engine_socket, config.max_engine_requests, self._execute)
-        undo.callback(endpoint.close, LINGER_MS)
         for name in sweep_segments(config.shm_dir, config.decode_id):
             self._log.warning("stale_segment_removed", segment=name, shm_dir=str(config.shm_dir))
-        around = self._surroundings(security, observed.telemetry)
+        around = self._surroundings(security, telemetry)
         self._prepare_planes()
         for number in config.ranks:
             rank = self._open_rank(number, context, around)
             self._ranks[number] = rank
             undo.callback(rank.close, LINGER_MS)
-        # Undone first: no copy may run any more when the rings are unmapped.
-        undo.callback(self._workers.close)
-        self._loop.add_reader(endpoint.socket, endpoint.read)
-        self._loop.add_timed(self._waiters)
-        self._loop.add_timed(self._shutdown)
-        self._loop.add_timed(self._flight)
-        observed.listen(config.http_host, config.http_port, self._calls.call, describe)
 
     def _open_security(self, context: Context, undo: ExitStack) -> ServerSecurity | None:
         """Answer handshakes before the first socket is bound, or say that nobody does."""
@@ -203,7 +130,7 @@ class DecodeStagingServer:
         host_id = config.host_id or shared_memory_host_id(config.shm_dir)
         make = (self._make_handler, self._make_scatter)
         return Surroundings(
-            config, self._loop, self._workers, incarnation, host_id, *make, self._room_ended, security, self._flight, telemetry
+            config, self._loop, self._workers, incarnation, host_id, *make, self.room_ended, security, self._flight, telemetry
         )
 
     def _open_rank(self, number: int, context: Context, around: Surroundings) -> DecodeRank:
@@ -225,12 +152,3 @@ class DecodeStagingServer:
             rank = DecodeRank(number, control, data, around)
             undo.pop_all()
         return rank
-
-    def _room_ended(self, outcome: RoomOutcome) -> None:
-        self._waiters.resolve(RoomKey(outcome.rank, outcome.room), outcome)
-
-    def _clean_up(self) -> None:
-        self._waiters.fail_all(EngineError("closed", "the daemon stopped before the room ended"))
-        self._resources.close()
-        self._calls.close()
-        self._flight.close()
