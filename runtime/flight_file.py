@@ -121,8 +121,7 @@ def _outcome(entry: Entry) -> dict[str, object]:
 
 
 def _new_values(encoder: Encoder) -> Iterator[str]:
-    texts, encoder.new_values[:] = tuple(encoder.new_values), []
-    yield from (f'{{"value":{text}}}' for text in texts)
+    yield from (f'{{"value":{text}}}' for text in encoder.take_new_values())
 
 
 def _line(kind: str, content: object) -> str:

@@ -15,6 +15,7 @@ sent it. Reading one (``runtime/thawing.py``) makes objects of known classes wit
 """
 
 import dataclasses
+import hashlib
 import json
 import operator
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -152,12 +153,24 @@ class _Freezer:
 
 
 class Encoder:
-    """Values as JSON text. Large frozen values are written once: ``new_values`` has those that must be written before."""
+    """Values as JSON text. Large frozen values are written once: ``take_new_values`` has those that must be written before.
+
+    What it keeps of a value that was written is a few bytes, however many there are and however large.
+    """
 
     def __init__(self) -> None:
-        self.new_values: list[str] = []
-        self._known: dict[str, int] = {}
+        self._new_values: list[str] = []
+        self._known: dict[bytes, int] = {}
+        """The number of each value that was written, by a digest of its text."""
         self._by_id: dict[int, tuple[object, dict[str, object]]] = {}
+
+    def take_new_values(self) -> tuple[str, ...]:
+        """Values that came up since this was last asked, for lines before the one that was just made."""
+        texts = tuple(self._new_values)
+        self._new_values.clear()
+        # Lets go of the objects of that line, too: most were unpacked for it alone.
+        self._by_id.clear()
+        return texts
 
     def text(self, value: object) -> str:
         """One line of JSON."""
@@ -196,11 +209,12 @@ class Encoder:
         text = json.dumps(plain, separators=(",", ":"))
         if len(text) < _SHARE_FROM:
             return plain
-        if text not in self._known:
-            self._known[text] = len(self._known)
-            self.new_values.append(text)
-        short: dict[str, object] = {"v": self._known[text]}
-        # With the value, so that its id names nothing else for as long as this encoder lives.
+        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        if digest not in self._known:
+            self._known[digest] = len(self._known)
+            self._new_values.append(text)
+        short: dict[str, object] = {"v": self._known[digest]}
+        # With the value, so that its id names nothing else for as long as it stands here.
         self._by_id[id(value)] = (value, short)
         return short
 

@@ -5,6 +5,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
+from weakref import ref
 
 import pytest
 
@@ -101,19 +102,29 @@ def test_a_large_table_of_values_is_one_node() -> None:
     assert len(freeze({f"{n}": (GrantStatus.DONE, 1.0) for n in range(1000)}).nodes) == 1
 
 
+@dataclass(frozen=True)
+class Large:
+    """More than a few characters."""
+
+    text: str
+    more: tuple[int, ...] = field(default=tuple(range(100)))
+
+
 def test_equal_large_values_are_written_once() -> None:
     """A large frozen value is written before its first use and referred to after that."""
-
-    @dataclass(frozen=True)
-    class Large:
-        """More than a few characters."""
-
-        text: str
-        more: tuple[int, ...] = field(default=tuple(range(100)))
-
     encoder = Encoder()
     assert encoder.plain((Large("a"), Large("a"), Large("b"))) == [{"v": 0}, {"v": 0}, {"v": 1}]
-    assert [json.loads(text)["f"][0] for text in encoder.new_values] == ["a", "b"]
+    assert [json.loads(text)["f"][0] for text in encoder.take_new_values()] == ["a", "b"]
+
+
+def test_what_was_written_is_let_go() -> None:
+    """An encoder that has handed a value over as text refers to it later on without keeping the object."""
+    encoder, value = Encoder(), Large("a")
+    written = ref(value)
+    assert (encoder.plain(value), len(encoder.take_new_values())) == ({"v": 0}, 1)
+    del value
+    assert written() is None
+    assert (encoder.plain(Large("a")), encoder.take_new_values()) == ({"v": 0}, ())
 
 
 def test_what_is_unknown_cannot_be_written() -> None:

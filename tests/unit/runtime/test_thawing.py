@@ -21,7 +21,7 @@ def written(value: object) -> Any:
     """As it stands in a file, small enough to need no shared values."""
     encoder = Encoder()
     text = encoder.text(value)
-    assert encoder.new_values == []
+    assert encoder.take_new_values() == ()
     return json.loads(text)
 
 
@@ -29,7 +29,7 @@ def again(root: object) -> object:
     """Through a file and back."""
     encoder, decoder = Encoder(), Decoder()
     nodes = [(node.kind, node.name, json.loads(encoder.text(node.content))) for node in freeze(root).nodes]
-    for text in encoder.new_values:
+    for text in encoder.take_new_values():
         decoder.add_value(json.loads(text))
     return decoder.thaw(nodes)
 
