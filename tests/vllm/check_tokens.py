@@ -35,7 +35,7 @@ def compare(pair: Pair, plain_engine: PlainEngine, prompts: list[list[int]]) -> 
     [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(1, 2, marks=pytest.mark.slow)],
 )
 def test_tokens_are_those_of_an_engine_without_transfer(
-    producer_tp: int, consumer_tp: int, save: str, start_pair: StartPair, plain_engine: PlainEngine
+    producer_tp: int, consumer_tp: int, save: str, plain_engine: PlainEngine, start_pair: StartPair
 ) -> None:
     """A hundred random prompts, as many at once as the engines take: every token is right and every block comes back."""
     pair = start_pair(PairShape(save=save, producer=Side(producer_tp), consumer=Side(consumer_tp)))
@@ -61,12 +61,12 @@ def test_tokens_are_those_of_an_engine_without_transfer(
         ),
     ],
 )
-def test_layouts_meet(shape: PairShape, start_pair: StartPair, plain_engine: PlainEngine) -> None:
+def test_layouts_meet(shape: PairShape, plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """Whatever pages, heads and numbers the two sides keep, the tokens are right."""
     compare(start_pair(shape), plain_engine, random_prompts(24, seed=5))
 
 
-def test_a_transfer_overlaps_with_the_prefill(start_pair: StartPair, plain_engine: PlainEngine) -> None:
+def test_a_transfer_overlaps_with_the_prefill(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """With a room of the client's choice both sides are asked at once; chunked prefills give the right tokens."""
     producer = Side(arguments={"max_num_batched_tokens": 256})
     pair = start_pair(PairShape(save="layer", producer=producer, consumer=Side()))
@@ -82,7 +82,7 @@ def test_a_transfer_overlaps_with_the_prefill(start_pair: StartPair, plain_engin
     pair.assert_nothing_left()
 
 
-def test_a_cached_prefix_is_not_written_again(start_pair: StartPair, plain_engine: PlainEngine) -> None:
+def test_a_cached_prefix_is_not_written_again(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """Prompts that share beginnings, with prefix caching on both sides: what the consumer has already stays as it is."""
     caching = Side(arguments={"enable_prefix_caching": True})
     pair = start_pair(PairShape(producer=caching, consumer=caching))
@@ -98,7 +98,7 @@ def test_a_cached_prefix_is_not_written_again(start_pair: StartPair, plain_engin
     pair.assert_nothing_left()
 
 
-def test_a_prompt_without_transfer_is_computed(start_pair: StartPair, plain_engine: PlainEngine) -> None:
+def test_a_prompt_without_transfer_is_computed(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """Both engines still answer requests that say nothing of a transfer."""
     pair = start_pair(PairShape())
     prompts = random_prompts(4, seed=9)

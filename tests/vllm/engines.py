@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,6 +19,8 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0
 WAIT_S = 180.0
+END_S = 60.0
+POLL_S = 0.02
 """Bounds on waiting for an event, far above what it takes on a machine with nothing else to do."""
 
 ENVIRONMENT = {
@@ -58,7 +62,7 @@ class Engine:
 
     def __init__(self, name: str, folder: Path, **arguments: Any) -> None:
         self._names = count()
-        self._name = name
+        self.name = name
         self._log = folder / f"{name}-{os.urandom(3).hex()}.log"
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -96,7 +100,7 @@ class Engine:
         self, prompt: Sequence[int], max_tokens: int, kv: dict[str, Any] | None = None, *, abort: bool = False
     ) -> "Request":
         """Begin a request. With ``abort`` it is aborted before the scheduler looks at it."""
-        name = f"{self._name}-{next(self._names)}"
+        name = f"{self.name}-{next(self._names)}"
         body = {"prompt": list(prompt), "max_tokens": max_tokens, "kv": kv, "abort": abort}
         return Request(self, name, self._send("generate", name, **body))
 
@@ -113,10 +117,19 @@ class Engine:
         results: list[Any] = self._ask("call", function=function, arguments=arguments)["results"]
         return results
 
+    def until(self, function: str, **arguments: Any) -> None:
+        """Ask until every rank says yes; the engine goes on between two questions. Raises ``TimeoutError``."""
+        deadline = time.monotonic() + WAIT_S
+        while not all(self.call(function, **arguments)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{function} has not become true; the log ends with\n{self.log_tail()}")
+            time.sleep(POLL_S)
+
     def kill(self) -> None:
         """SIGKILL to the engine and its ranks."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(WAIT_S)
+        self.close()
 
     def freeze(self) -> None:
         """SIGSTOP: it says nothing more, and its locks stay."""
@@ -126,14 +139,20 @@ class Engine:
         """SIGCONT."""
         os.killpg(self.process.pid, signal.SIGCONT)
 
+    def request_end(self) -> None:
+        """Tell it to end."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
+
     def close(self) -> None:
         """Let it end in order; kill it if it does not."""
-        if self.process.poll() is None and self.process.stdin is not None:
-            try:
-                self.process.stdin.close()
-                self.process.wait(60)
-            except (subprocess.TimeoutExpired, BrokenPipeError):
-                self.kill()
+        self.request_end()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
 
     def log_tail(self, lines: int = 60) -> str:
@@ -164,7 +183,7 @@ class Engine:
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             if self._ended:
-                future.set_exception(EngineDied(f"{self._name} has ended"))
+                future.set_exception(EngineDied(f"{self.name} has ended"))
             else:
                 self._waiting[name] = future
         return future
@@ -183,7 +202,7 @@ class Engine:
             self._ended = True
             waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
-            future.set_exception(EngineDied(f"{self._name} died; its log ends with\n{self.log_tail()}"))
+            future.set_exception(EngineDied(f"{self.name} died; its log ends with\n{self.log_tail()}"))
 
 
 class Request:

@@ -17,6 +17,7 @@ from tests.vllm.model import FIRST_WORD, ModelShape
 TOKENS = 16
 """Length of every completion that is compared."""
 LONGEST_PROMPT = 900
+CHUNK_TOKENS = 128
 PRODUCE = {"do_remote_decode": True, "do_remote_prefill": False}
 """What a proxy gives the producer."""
 
@@ -116,11 +117,13 @@ class Pair:
         assert self.producer.idle().free_blocks == self.producer_start.free_blocks
         assert self.consumer.idle().free_blocks == self.consumer_start.free_blocks
         for engine in (self.producer, self.consumer):
-            for rank in engine.call("tests.vllm.tampering:leftovers"):
-                assert rank == {}
+            left = engine.call("tests.vllm.tampering:leftovers")
+            assert not any(left), f"{engine.name}: {left}"
 
     def close(self) -> None:
         """End both."""
+        self.producer.request_end()
+        self.consumer.request_end()
         for engine in (self.producer, self.consumer):
             engine.close()
         self._runtime.cleanup()
@@ -141,7 +144,7 @@ class Pair:
         return self._engine("consumer", self.shape.consumer, settings)
 
     def _engine(self, role: str, side: Side, settings: dict[str, Any]) -> Engine:
-        common = {"chunk_tokens": 128, "runtime_dir": self._runtime.name, "http_port": 0}
+        common = {"chunk_tokens": CHUNK_TOKENS, "runtime_dir": self._runtime.name, "http_port": 0}
         transfer = {
             "kv_connector": "PdStagingConnector",
             "kv_connector_module_path": "integrations.vllm.connector",

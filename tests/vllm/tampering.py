@@ -73,9 +73,9 @@ def hold_writes() -> None:
     state.open.clear()
 
 
-def await_held_write() -> bool:
-    """Whether a write has come to the gate, within the bound."""
-    return tampering().held.wait(WAIT_S)
+def write_is_held() -> bool:
+    """Whether a write has come to the gate."""
+    return tampering().held.is_set()
 
 
 def release_writes() -> None:
@@ -93,11 +93,26 @@ def spoiled_writes() -> int:
     return tampering().spoiled
 
 
+def rooms_live(count: int) -> bool:
+    """Whether this rank's half has so many rooms."""
+    return all(rank["room_count"] >= count for rank in inspect()["ranks"])
+
+
+def region_differs(epoch: str) -> bool:
+    """Whether the ring of this rank is another one than that."""
+    return all(rank["epoch"] != epoch for rank in inspect()["ranks"])
+
+
+def chunks_scattered() -> int:
+    """How many chunks have been written into this consumer's pages."""
+    return sum(rank["counters"].get("chunks_scattered", 0) for rank in inspect()["ranks"])
+
+
 def inspect() -> dict[str, Any]:
     """What the connector of this rank says of its half."""
     from vllm.distributed.kv_transfer import get_kv_transfer_group  # noqa: PLC0415 - only where an engine runs
 
-    found: dict[str, Any] = get_kv_transfer_group().inspect()
+    found: dict[str, Any] = get_kv_transfer_group()._worker._half._half.engine.inspect().result(WAIT_S)
     return found
 
 
@@ -115,7 +130,7 @@ def leftovers() -> dict[str, Any]:
 def _held() -> dict[str, Any]:
     """Everything that is not zero among what must be."""
     held: dict[str, Any] = {}
-    for rank, state in inspect()["ranks"].items():
+    for rank, state in enumerate(inspect()["ranks"]):
         counts = {name: state[name] for name in ("room_count", "parked_requests", "waiting_turns") if name in state}
         counts |= {name: state["ring"][name] for name in ("live_grants", "live_bytes") if "ring" in state}
         counts |= {name: state["writes"][name] for name in ("running", "queued") if "writes" in state}

@@ -1,0 +1,237 @@
+"""Whatever breaks, requests end, blocks come back, engines live on, and no token is ever wrong.
+
+Two pairs serve most tests: one recomputes what it could not load, one fails those requests. Each test leaves them as they were.
+"""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vllm.conftest import ModelFolder, PlainEngine, StartPair
+from tests.vllm.engines import Engine
+from tests.vllm.model import ModelShape
+from tests.vllm.pairs import CHUNK_TOKENS, TOKENS, Pair, PairShape, Side, random_prompts
+
+pytestmark = [pytest.mark.timeout(1200)]
+
+ALWAYS = 1_000_000
+TAMPERING = "tests.vllm.tampering"
+SHORT_TIMERS = {"heartbeat_s": 0.3, "lease_s": 1.0, "grace_s": 0.3, "quarantine_s": 1.0}
+
+
+def do(engine: Engine, function: str, **arguments: Any) -> Any:
+    """Run a function of the tampering in the one rank of an engine."""
+    (result,) = engine.call(f"{TAMPERING}:{function}", **arguments)
+    return result
+
+
+def decode_rank(pair: Pair) -> dict[str, Any]:
+    """What the consumer's half says of its rank."""
+    (rank,) = do(pair.consumer, "inspect")["ranks"]
+    state: dict[str, Any] = rank
+    return state
+
+
+def complete_right(pair: Pair, plain_engine: PlainEngine, seed: int) -> None:
+    """The pair works: right tokens, by a transfer, nothing left."""
+    before = do(pair.consumer, "chunks_scattered")
+    prompts = random_prompts(8, seed)
+    assert [answer.tokens for answer in pair.complete(prompts)] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    assert do(pair.consumer, "chunks_scattered") - before == sum(math.ceil(len(prompt) / CHUNK_TOKENS) for prompt in prompts)
+    pair.assert_nothing_left()
+
+
+def computed(pair: Pair, prompts: list[list[int]]) -> list[dict[str, Any]]:
+    """What the producer tells the consumer of each prompt, once it has computed all of them."""
+    answers = [request.result() for request in [pair.prefill(prompt) for prompt in prompts]]
+    params = [answer.kv for answer in answers if answer.kv is not None]
+    assert len(params) == len(prompts)
+    return params
+
+
+@pytest.fixture(scope="module")
+def recomputing_pair(model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:
+    """Recomputes. Its producer would hold blocks for ten minutes: longer than any test waits for them."""
+    producer, consumer = Side(settings={"room_deadline_s": 600.0}), Side(settings=SHORT_TIMERS)
+    with Pair(PairShape(policy="recompute", producer=producer, consumer=consumer), model_folder(ModelShape()), logs) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def failing_pair(model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:
+    """Fails. Its producer gives blocks up that nobody asks for in fifteen seconds."""
+    producer, consumer = Side(settings={"room_deadline_s": 15.0}), Side(settings=SHORT_TIMERS)
+    with Pair(PairShape(policy="fail", producer=producer, consumer=consumer), model_folder(ModelShape()), logs) as pair:
+        yield pair
+
+
+def test_spoiled_bytes_are_written_again(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """One head of what was staged is zero in three writes: the checksum refuses each, and the right bytes come after it."""
+    pair = recomputing_pair
+    before = do(pair.producer, "spoiled_writes")
+    do(pair.producer, "spoil_writes", times=3)
+    complete_right(pair, plain_engine, seed=31)
+    assert do(pair.producer, "spoiled_writes") - before == 3
+
+
+def test_without_checksums_spoiled_bytes_change_tokens(plain_engine: PlainEngine, start_pair: StartPair) -> None:
+    """The control: nobody checks, so one head of zeros gives other tokens than the right ones."""
+    unchecked = Side(settings={"checksums": False})
+    pair = start_pair(PairShape(producer=unchecked, consumer=unchecked))
+    prompts = random_prompts(8, seed=32)
+    do(pair.producer, "spoil_writes", times=ALWAYS)
+    expected = plain_engine(pair.shape.model, "float32").complete(prompts)
+    answers = pair.complete(prompts)
+    assert sum(answer.tokens != right for answer, right in zip(answers, expected, strict=True)) >= len(prompts) // 2
+    pair.assert_nothing_left()
+
+
+def test_what_cannot_be_loaded_is_recomputed(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """Policy ``recompute``: no write ever passes the check, and yet every token is right."""
+    pair = recomputing_pair
+    prompts = random_prompts(8, seed=33)
+    do(pair.producer, "spoil_writes", times=ALWAYS)
+    answers = pair.complete(prompts)
+    do(pair.producer, "spoil_writes", times=0)
+    assert [answer.tokens for answer in answers] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=34)
+
+
+def test_what_cannot_be_loaded_fails(plain_engine: PlainEngine, failing_pair: Pair) -> None:
+    """Policy ``fail``: those requests end with an error, without any token, and those after them are right."""
+    pair = failing_pair
+    do(pair.producer, "spoil_writes", times=ALWAYS)
+    answers = pair.complete(random_prompts(8, seed=35))
+    do(pair.producer, "spoil_writes", times=0)
+    assert {(answer.reason, answer.tokens) for answer in answers} == {("error", ())}
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=36)
+
+
+def test_a_request_is_aborted_while_it_waits(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """Aborted at the consumer before a byte has come: its blocks come back, and the producer's when it comes too late."""
+    pair = recomputing_pair
+    prompts = random_prompts(6, seed=37)
+    rooms = [{"staging_room": f"aborted-{number}", "staging_group": pair.group} for number in range(len(prompts))]
+    waiting = [
+        pair.decode(prompt, {"do_remote_prefill": True, "do_remote_decode": False, **room})
+        for prompt, room in zip(prompts, rooms, strict=True)
+    ]
+    pair.consumer.until(f"{TAMPERING}:rooms_live", count=len(rooms))
+    for request in waiting:
+        request.abort()
+    assert {request.result().reason for request in waiting} == {"abort"}
+    assert pair.consumer.idle().free_blocks == pair.consumer_start.free_blocks
+    late = [pair.prefill(prompt, staging_room=room["staging_room"]) for prompt, room in zip(prompts, rooms, strict=True)]
+    assert {request.result().reason for request in late} == {"length"}
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=38)
+
+
+def test_a_request_is_aborted_in_the_middle_of_its_transfer(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """Aborted while a write to its grant is under way: the blocks of both sides come back once nobody can write any more."""
+    pair = recomputing_pair
+    prompts = random_prompts(4, seed=39)
+    do(pair.producer, "hold_writes")
+    params = computed(pair, prompts)
+    decodes = [pair.decode(prompt, kv) for prompt, kv in zip(prompts, params, strict=True)]
+    pair.producer.until(f"{TAMPERING}:write_is_held")
+    for request in decodes:
+        request.abort()
+    do(pair.producer, "release_writes")
+    assert {request.result().reason for request in decodes} == {"abort"}
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=40)
+
+
+def test_a_request_is_rejected_before_it_is_scheduled(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """The consumer never looks at it: the producer is told, and has its blocks back long before its own deadline."""
+    pair = recomputing_pair
+    prompts = random_prompts(6, seed=41)
+    params = computed(pair, prompts)
+    rejected = [pair.consumer.generate(prompt, TOKENS, kv, abort=True) for prompt, kv in zip(prompts, params, strict=True)]
+    assert {request.result().reason for request in rejected} == {"abort"}
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=42)
+
+
+def test_the_region_is_replaced(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """The producer stands still in the middle of a write until the consumer has a new ring: the rooms go on in that one."""
+    pair = recomputing_pair
+    epoch = decode_rank(pair)["epoch"]
+    prompts = random_prompts(4, seed=43)
+    do(pair.producer, "hold_writes")
+    params = computed(pair, prompts)
+    decodes = [pair.decode(prompt, kv) for prompt, kv in zip(prompts, params, strict=True)]
+    pair.producer.until(f"{TAMPERING}:write_is_held")
+    pair.producer.freeze()
+    try:
+        pair.consumer.until(f"{TAMPERING}:region_differs", epoch=epoch)
+    finally:
+        pair.producer.thaw()
+    do(pair.producer, "release_writes")
+    answers = [request.result() for request in decodes]
+    assert [answer.tokens for answer in answers] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    pair.assert_nothing_left()
+    complete_right(pair, plain_engine, seed=44)
+
+
+def test_the_producer_is_killed(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+    """SIGKILL in the middle of a write: the consumer recomputes what it waited for, and works with the next life."""
+    pair = recomputing_pair
+    prompts = random_prompts(4, seed=45)
+    do(pair.producer, "hold_writes")
+    params = computed(pair, prompts)
+    decodes = [pair.decode(prompt, kv) for prompt, kv in zip(prompts, params, strict=True)]
+    pair.producer.until(f"{TAMPERING}:write_is_held")
+    pair.producer.kill()
+    answers = [request.result() for request in decodes]
+    assert [answer.tokens for answer in answers] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    assert pair.consumer.idle().free_blocks == pair.consumer_start.free_blocks
+    pair.restart_producer()
+    complete_right(pair, plain_engine, seed=46)
+
+
+def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, failing_pair: Pair) -> None:
+    """SIGKILL in the middle of a transfer: the producer's blocks come back, and it works with the next life."""
+    pair = failing_pair
+    prompts = random_prompts(6, seed=47)
+    do(pair.producer, "hold_writes")
+    params = computed(pair, prompts)
+    for prompt, kv in list(zip(prompts, params, strict=True))[:3]:
+        pair.decode(prompt, kv)
+    pair.producer.until(f"{TAMPERING}:write_is_held")
+    pair.consumer.kill()
+    do(pair.producer, "release_writes")
+    pair.restart_consumer()
+    assert pair.producer.idle().free_blocks == pair.producer_start.free_blocks
+    complete_right(pair, plain_engine, seed=48)
+
+
+SCARCE: dict[str, Any] = {"block_size": 32, "num_gpu_blocks_override": 48, "max_model_len": 1024, "max_num_batched_tokens": 128}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("save", ["finish", "layer"])
+def test_the_producer_preempts(save: str, plain_engine: PlainEngine, start_pair: StartPair) -> None:
+    """Prompts that do not fit together: some are begun again in other blocks, and the tokens are right all the same."""
+    pair = start_pair(PairShape(save=save, producer=Side(arguments=SCARCE)))
+    prompts = [prompt * 4 for prompt in random_prompts(24, seed=51, longest=220)]
+    assert [answer.tokens for answer in pair.complete(prompts)] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    assert pair.producer.idle().preemptions > 0
+    pair.assert_nothing_left()
+
+
+@pytest.mark.slow
+def test_the_consumer_preempts(plain_engine: PlainEngine, start_pair: StartPair) -> None:
+    """Completions that do not fit together while others load: some are computed again, and the tokens are right."""
+    pair = start_pair(PairShape(save="layer", consumer=Side(arguments=SCARCE)))
+    prompts = random_prompts(24, seed=52, longest=400)
+    answers = pair.complete(prompts, tokens=200)
+    assert [answer.tokens for answer in answers] == plain_engine(pair.shape.model, "float32").complete(prompts, tokens=200)
+    assert pair.consumer.idle().preemptions > 0
+    pair.assert_nothing_left()
