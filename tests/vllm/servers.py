@@ -24,6 +24,8 @@ from tests.vllm.engines import ENVIRONMENT, ROOT, START_S, WAIT_S, EngineDied
 STARTED = "Application startup complete"
 MODEL_NAME = "tiny"
 AT_ONCE = 8
+LOADS_FILE = "LOADS_FILE"
+"""Names the file into which ``tests.vllm.timed`` writes."""
 _SAMPLE = re.compile(r"^(\w[\w:]*)(?:\{(.*)\})? ([0-9.eE+-]+|NaN)$", re.MULTILINE)
 
 
@@ -57,7 +59,8 @@ class Server:
             env=os.environ | ENVIRONMENT | {"VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60"} | environment,
             start_new_session=True,
         )
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def wait_ready(self) -> Self:
         """Until it answers requests. Raises ``EngineDied``."""
@@ -82,6 +85,7 @@ class Server:
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(WAIT_S)
+        self._reader.join(WAIT_S)
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +95,8 @@ class Server:
 
     def _read(self) -> None:
         assert self.process.stdout is not None
-        with self._log.open("wb") as log:
-            for line in self.process.stdout:
+        with self.process.stdout as lines, self._log.open("wb") as log:
+            for line in lines:
                 log.write(line)
                 log.flush()
                 if STARTED.encode() in line:
