@@ -15,6 +15,8 @@ TARGETS = (
     "HEARTBEAT_ACK",
 )
 """Frame types that a run may pick on."""
+STOP_WAIT_S = 1.0
+"""Where writes get stuck, so that they outlast it within a run."""
 PLANES = (("shm",), ("shm",), ("zmq",), ("shm", "zmq"), ("nixl",))
 """What a prefill may offer. ``nixl`` stands for every one-sided plane between hosts."""
 
@@ -49,6 +51,8 @@ class Faults:
     late_landings: bool = False
     """The bytes of a write that failed on a one-sided plane may land long afterwards."""
     slow_copies: float = 0.0
+    stuck_writes: float = 0.0
+    """Writes that outlast their session: longer than ``stop_wait_s``."""
     """Per scatter and per copied piece: it takes seconds."""
     prefill_crashes: int = 0
     decode_crashes: int = 0
@@ -126,6 +130,8 @@ class Options:
     prefill_patience: float = 1.0
     """How many deadlines the prefill side waits without any progress."""
     max_retired_regions: int = 2
+    stop_wait_s: float = 30.0
+    """How long a prefill rank waits for the writes of a lost session."""
     faults: Faults = field(default_factory=Faults)
 
     def describe(self) -> str:
@@ -139,7 +145,7 @@ def draw_options(seed: int) -> Options:
     random = Random(f"options {seed}")
     layers = random.randint(1, 2)
     prefill_pp = random.choice([1, 1, layers])
-    faults = _draw_faults(random)
+    faults = _draw_faults(random, seed)
     return Options(
         seed=seed,
         groups=random.choice([1, 1, 2]),
@@ -163,6 +169,7 @@ def draw_options(seed: int) -> Options:
         max_chunks_in_flight=random.choice([2, 4, 64] if faults.only_messages else [1, 2, 4, 64]),
         room_deadline_s=40.0 if faults.only_messages else random.choice([7.0, 7.0, 20.0]),
         max_retired_regions=16 if faults.only_messages else random.choice([1, 2]),
+        stop_wait_s=STOP_WAIT_S if faults.stuck_writes else 30.0,
         faults=faults,
     )
 
@@ -173,7 +180,7 @@ def _draw_planes(random: Random) -> tuple[tuple[str, ...], ...]:
     return tuple(random.choice(PLANES) for _ in range(2))
 
 
-def _draw_faults(random: Random) -> Faults:
+def _draw_faults(random: Random, seed: int) -> Faults:
     """Three temperaments: messages only, a few kinds of fault, or everything at once."""
     share = random.choice([0.0, 0.25, 0.25, 0.6])
 
@@ -184,6 +191,7 @@ def _draw_faults(random: Random) -> Faults:
         return random.randint(1, most) if random.random() < share else 0
 
     target_loss = sometimes(0.5, 0.9, of=0.25)
+    stuck = Random(f"stuck {seed}")
     return Faults(
         loss=sometimes(0.02, 0.1, 0.3, of=0.5),
         target=random.choice(TARGETS) if target_loss else "",
@@ -198,6 +206,7 @@ def _draw_faults(random: Random) -> Faults:
         plane_failures=sometimes(0.2, 0.7),
         write_failures=sometimes(0.05, 0.3),
         slow_copies=sometimes(0.02, 0.2),
+        stuck_writes=stuck.choice([0.02, 0.2]) if stuck.random() < share / 2 else 0.0,
         prefill_crashes=count(3),
         decode_crashes=count(2),
         burials=count(1),

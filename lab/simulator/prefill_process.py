@@ -82,6 +82,7 @@ class PrefillProcess(Process):
             features=("xxh3",),
             room_deadline_s=options.room_deadline_s * options.prefill_patience,
             room_tombstone_s=options.room_deadline_s,
+            stop_wait_s=options.stop_wait_s,
             max_writes_in_flight=3,
             max_write_failures=10,
         )

@@ -29,7 +29,7 @@ _ABSENCE = (
     "departures",
 )
 _ENGINES = ("engine_aborts", "unregistered_rooms", "unsubmitted_rooms", "reused_rooms")
-_DAMAGE = ("closed_plane", "no_memory", "plane_failures", "write_failures", "slow_copies", "late")
+_DAMAGE = ("closed_plane", "no_memory", "plane_failures", "write_failures", "slow_copies", "stuck_writes", "late")
 REASONS: dict[str, tuple[str, ...]] = {
     "corrupt": ("corruption",),
     "prefill_gone": ("prefill_crashes", "burials", "takeovers", "departures"),

@@ -129,6 +129,14 @@ class World:
         """How long a write takes this time."""
         return self.options.write_s * (0.2 + 2 * self.random.random() ** 3)
 
+    def write_duration(self) -> float:
+        """How long a step of a write takes this time."""
+        # Chance is asked only where it matters, so that the other seeds play as they always did.
+        if self.options.faults.stuck_writes and self._strikes(self.options.faults.stuck_writes):
+            self.faults["stuck_writes"] += 1
+            return self.options.stop_wait_s + 12.0 * self.random.random()
+        return self.duration() / 2
+
     def copy_duration(self) -> float:
         """How long a copy within a decode rank takes this time."""
         if self._strikes(self.options.faults.slow_copies):

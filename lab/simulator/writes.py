@@ -72,9 +72,9 @@ class Writes:
 
         if opened.plane == "nixl":
             # The network card needs no process.
-            self._world.events.after(self._world.duration() / 2, go_on)
+            self._world.events.after(self._world.write_duration(), go_on)
         else:
-            self._process.after(self._world.duration() / 2, go_on)
+            self._process.after(self._world.write_duration(), go_on)
 
     def _finish(self, write: WriteChunk, checksum: int, failure: str | None) -> None:
         def report() -> None:

@@ -76,6 +76,12 @@ CLIMATES: Final[dict[str, Climate]] = {
     "deaths": _with(
         replace(MESSAGES, prefill_crashes=3, takeovers=1, torn_writes=4, long_pauses=2), planes=(("shm",),), write_s=0.05
     ),
+    "stuck": _with(
+        replace(MESSAGES, stuck_writes=0.2, partitions=3, pauses=2, long_pauses=2, decode_crashes=1),
+        planes=(("shm",), ("nixl",), ("zmq",)),
+        stop_wait_s=1.0,
+        room_deadline_s=20.0,
+    ),
     "torn": _with(
         replace(MESSAGES, torn_writes=6, partitions=2, slow_copies=0.1, engine_aborts=2), planes=(("shm",),), write_s=0.05
     ),

@@ -356,6 +356,19 @@ def ids_return_while_aborted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("decode_service.aborting.Aborting.is_pending", lambda *_: False)
 
 
+@prefill.without("a write that outlasts the wait for it is not said to have ended")
+def waiting_is_proof(patch: pytest.MonkeyPatch) -> None:
+    """The next subscription says that the former session has stopped, and its write goes on."""
+    shipped = Attempts.send
+
+    def send(self: Attempts, peer: Any) -> None:
+        if peer.lost is not None and peer.lost in peer.ended:
+            peer.stopped, peer.lost = peer.lost, None
+        shipped(self, peer)
+
+    patch.setattr(Attempts, "send", send)
+
+
 @prefill.without("no word of ours denies that a failed one-sided write may land")
 def promises_despite_failed_writes(patch: pytest.MonkeyPatch) -> None:
     """It acknowledges an abort although its bytes are still on their way."""

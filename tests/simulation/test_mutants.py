@@ -115,6 +115,7 @@ CAUGHT_BY_SEED = {
     "unasked_ranks_hear_nothing": ("engines", 74),
     "ids_return_while_aborted": ("unanswered", 4),
     "promises_despite_failed_writes": ("landing_aborts", 30),
+    "waiting_is_proof": ("stuck", 0),
 }
 """Climate and first seed."""
 
