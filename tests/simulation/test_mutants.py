@@ -9,13 +9,18 @@ import pytest
 
 from lab.simulator.run import run_options
 from tests.simulation.climates import complaint, weather
-from tests.simulation.decode_mutants import decode
+from tests.simulation.decode_end_mutants import ends
+from tests.simulation.decode_region_mutants import regions
+from tests.simulation.decode_request_mutants import requests
+from tests.simulation.decode_subscription_mutants import subscriptions
+from tests.simulation.decode_word_mutants import words
 from tests.simulation.mutants import Mutant
 from tests.simulation.prefill_mutants import prefill
 from tests.simulation.ring_mutants import ring
 from tests.simulation.test_lost_messages import caught_by_a_lost_message
 
-MUTANTS: dict[str, Mutant] = {**ring.mutants, **decode.mutants, **prefill.mutants}
+KINDS = (ring, requests, words, ends, regions, subscriptions, prefill)
+MUTANTS: dict[str, Mutant] = {name: mutant for kind in KINDS for name, mutant in kind.mutants.items()}
 PATIENCE = 40
 """How many seeds from the listed one on may be tried: a change of the machines can shift what a seed shows."""
 STEPS = 60_000
