@@ -82,7 +82,12 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, "application/json", b"{}")
             return
         try:
-            response = self._begin(json.loads(self.rfile.read(length)))
+            request = json.loads(self.rfile.read(length))
+        except ValueError:
+            self._answer(HTTPStatus.BAD_REQUEST, "application/json", b"{}")
+            return
+        try:
+            response = self._begin(request)
         except Refusal as refusal:
             self._answer(refusal.status, refusal.content_type, refusal.body)
         except (OSError, http.client.HTTPException, ValueError) as error:

@@ -212,7 +212,14 @@ def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, fai
     complete_right(pair, plain_engine, seed=48)
 
 
-SCARCE: dict[str, Any] = {"block_size": 32, "num_gpu_blocks_override": 48, "max_model_len": 1024, "max_num_batched_tokens": 128}
+SCARCE: dict[str, Any] = {
+    "block_size": 32,
+    "num_gpu_blocks_override": 48,
+    "max_model_len": 1024,
+    "max_num_batched_tokens": 128,
+    # Let a prompt begin although there is no room for all of it.
+    "scheduler_reserve_full_isl": False,
+}
 
 
 @pytest.mark.slow
