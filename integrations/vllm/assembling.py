@@ -150,6 +150,7 @@ class EmbeddedWorker:
             server.engine,
             rank=self._rank,
             num_blocks=cache.num_blocks,
+            block_size=cache.order.block_size,
             timeout_s=settings.options.load_timeout_s,
             idle_wait_s=settings.options.idle_wait_s,
             log=logger(decode_id=service.decode_id, rank=self._rank),

@@ -52,7 +52,7 @@ class ConsumerSchedule:
             return
         self._close(request)
         if num_external <= 0:
-            self._release(wanted)
+            self._release(request, wanted)
             return
         held = self._usable(request, wanted)
         first, last = (held - num_external) // self._block_size, -(-held // self._block_size)
@@ -77,14 +77,15 @@ class ConsumerSchedule:
         wanted = self._waiting.pop(request.request_id, None)
         if wanted is not None:
             self._close(request)
-            self._release(wanted)
+            self._release(request, wanted)
         return False, None
 
     def _usable(self, request: Request, wanted: Fetch) -> int:
         return min(wanted.num_tokens or request.num_prompt_tokens, request.num_prompt_tokens)
 
-    def _release(self, wanted: Fetch) -> None:
-        self._orders.releases.append(Release(wanted.room, wanted.group or self._group))
+    def _release(self, request: Request, wanted: Fetch) -> None:
+        num_tokens = wanted.num_tokens or request.num_prompt_tokens
+        self._orders.releases.append(Release(wanted.room, wanted.group or self._group, num_tokens))
 
     @staticmethod
     def _close(request: Request) -> None:

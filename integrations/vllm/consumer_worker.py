@@ -44,6 +44,7 @@ class ConsumerWorker:
         *,
         rank: int,
         num_blocks: int,
+        block_size: int,
         timeout_s: float,
         idle_wait_s: float,
         log: FilteringBoundLogger,
@@ -51,13 +52,14 @@ class ConsumerWorker:
         self._engine = engine
         self._rank = rank
         self._num_blocks = num_blocks
+        self._block_size = block_size
         self._timeout_s = timeout_s
         self._idle_wait_s = idle_wait_s
         self._log = log
         self._reports = Reports()
         self._guard = Lock()
         self._rooms: dict[str, str] = {}
-        """Room by request, of the loads that run."""
+        """Room by request, of the loads that run and are still wanted."""
         self._orphans: list[Load] | None = []
         """Loads whose service is gone, until it has let go of the blocks; ``None`` afterwards."""
         self._unasked: list[Callable[[], None]] = []
@@ -87,8 +89,8 @@ class ConsumerWorker:
         """What is due to vLLM now; ``finished`` are requests that have ended, whose loads are given up."""
         for request in finished:
             with self._guard:
-                room = self._rooms.get(request)
-            if room is not None and request in self._reports:
+                room = self._rooms.pop(request, None)
+            if room is not None:
                 self._abort(room, "the decode engine ended the request")
         received, bad_blocks = self._reports.take(self._idle_wait_s if orders is not None and orders.is_idle else 0.0)
         return Due(received=received, bad_blocks=bad_blocks)
@@ -159,9 +161,10 @@ class ConsumerWorker:
 
     def _end(self, load: Load, failure: str | None) -> None:
         with self._guard:
-            self._rooms.pop(load.request, None)
-        bad = frozenset(block for block in load.blocks if block != DISCARD) if failure is not None else frozenset[int]()
-        if failure is not None:
+            wanted = self._rooms.pop(load.request, None) is not None
+        bad = frozenset[int]()
+        if failure is not None and wanted:
+            bad = frozenset(block for block in load.blocks if block != DISCARD)
             self._log.warning("load_failed", request=load.request, room=load.room, reason=failure)
         self._reports.settle(load.request, bad)
 
@@ -169,8 +172,10 @@ class ConsumerWorker:
 
     def _release(self, release: Release) -> None:
         """Have the room here for a moment, into nowhere, so that giving it up reaches its prefill engine."""
-        nowhere = PageRun((self._num_blocks,))
-        register = partial(self._engine.register_room, release.room, self._rank, release.group, 1, nowhere)
+        nowhere = self._run((DISCARD,) * -(-release.num_tokens // self._block_size))
+        register = partial(
+            self._engine.register_room, release.room, self._rank, release.group, release.num_tokens, nowhere, self._timeout_s
+        )
         when_done(register, partial(self._released, release))
         self._abort(release.room, "the decode engine does not need it")
 

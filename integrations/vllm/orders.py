@@ -26,6 +26,7 @@ class Release:
 
     room: str
     group: str
+    num_tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,9 @@ class ProducerWorker:
 
     def preempt(self, orders: ProducerOrders) -> None:
         """Give up the rooms whose blocks this step may write again, and see that no copy reads them any more."""
-        ends = [self._abandon(abandoned) for abandoned in orders.preempted]
+        for abandoned in orders.preempted:
+            self._give_up(abandoned)
+        ends = [self._end_of(abandoned.room) for abandoned in orders.preempted]
         late = wait_for([end for end in ends if end is not None], self._preempt_wait_s).not_done
         if late:
             # Nothing wrong can come of it: what was given up is never read on the other side.
@@ -95,7 +97,7 @@ class ProducerWorker:
             self._finish(finish)
         for abandoned in orders.abandoned:
             if abandoned.request is not None and self._reports.owe(abandoned.request):
-                self._abandon(abandoned)
+                self._give_up(abandoned)
                 self._await_end(abandoned.request, abandoned.room)
 
     def take(self, finished: set[str], orders: ProducerOrders | None) -> Due:  # noqa: ARG002 - vLLM's hook
@@ -145,10 +147,13 @@ class ProducerWorker:
             self._log.warning("send_failed", request=request, room=room, reason=failure)
         self._reports.settle(request)
 
-    def _abandon(self, abandoned: Abandon) -> "Future[RoomOutcome] | None":
-        """Give a room up; when it has ended, or ``None`` if there is nothing to wait for."""
+    def _give_up(self, abandoned: Abandon) -> None:
+        # Whatever the answer: how the room ended is heard where it is waited for.
         when_done(partial(self._engine.abort_room, abandoned.room, self._rank, abandoned.reason), lambda _: None)
+
+    def _end_of(self, room: str) -> "Future[RoomOutcome] | None":
+        """A future of a room's end; ``None`` where the half cannot be asked."""
         try:
-            return self._engine.wait_room(abandoned.room, self._rank)
+            return self._engine.wait_room(room, self._rank)
         except EngineError:
             return None

@@ -85,7 +85,7 @@ def test_everything_is_cached_already() -> None:
     assert machine.matched_tokens(request, 8) == (0, False)
     machine.allocated(request, FakeBlocks([7, 3, 9]), 0)
     orders = machine.orders_of(FakeStep())
-    assert (orders.loads, orders.releases) == ([], [Release("room", "group")])
+    assert (orders.loads, orders.releases) == ([], [Release("room", "group", 8)])
 
 
 def test_request_that_was_never_scheduled() -> None:
@@ -94,7 +94,7 @@ def test_request_that_was_never_scheduled() -> None:
     request = arrived(machine)
     assert machine.finished(request.ended("FINISHED_ABORTED", 0), []) == (False, None)
     assert machine.has_orders()
-    assert machine.orders_of(FakeStep()).releases == [Release("room", "group")]
+    assert machine.orders_of(FakeStep()).releases == [Release("room", "group", 10)]
     assert request.kv_transfer_params["do_remote_prefill"] is False
     assert machine.finished(request, []) == (False, None)
     assert not machine.has_orders()
