@@ -1,25 +1,21 @@
 """Whatever breaks, requests end, blocks come back, engines live on, and no token is ever wrong.
 
-Two pairs serve most tests: one recomputes what it could not load, one fails those requests. Each test leaves them as they were.
+Two pairs serve most tests: ``finish_pair`` recomputes what it could not load, ``layer_pair`` fails those requests.
 """
 
 import math
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.vllm.conftest import ModelFolder, PlainEngine, StartPair
+from tests.vllm.conftest import PlainEngine, StartPair
 from tests.vllm.engines import Engine
-from tests.vllm.model import ModelShape
 from tests.vllm.pairs import CHUNK_TOKENS, TOKENS, Pair, PairShape, Side, random_prompts
 
 pytestmark = [pytest.mark.timeout(1200)]
 
 ALWAYS = 1_000_000
 TAMPERING = "tests.vllm.tampering"
-SHORT_TIMERS = {"heartbeat_s": 0.3, "lease_s": 1.0, "grace_s": 0.3, "quarantine_s": 1.0}
 
 
 def do(engine: Engine, function: str, **arguments: Any) -> Any:
@@ -52,25 +48,9 @@ def computed(pair: Pair, prompts: list[list[int]]) -> list[dict[str, Any]]:
     return params
 
 
-@pytest.fixture(scope="module")
-def recomputing_pair(model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:
-    """Recomputes. Its producer would hold blocks for ten minutes: longer than any test waits for them."""
-    producer, consumer = Side(settings={"room_deadline_s": 600.0}), Side(settings=SHORT_TIMERS)
-    with Pair(PairShape(policy="recompute", producer=producer, consumer=consumer), model_folder(ModelShape()), logs) as pair:
-        yield pair
-
-
-@pytest.fixture(scope="module")
-def failing_pair(model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:
-    """Fails. Its producer gives blocks up that nobody asks for in fifteen seconds."""
-    producer, consumer = Side(settings={"room_deadline_s": 15.0}), Side(settings=SHORT_TIMERS)
-    with Pair(PairShape(policy="fail", producer=producer, consumer=consumer), model_folder(ModelShape()), logs) as pair:
-        yield pair
-
-
-def test_spoiled_bytes_are_written_again(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_spoiled_bytes_are_written_again(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """One head of what was staged is zero in three writes: the checksum refuses each, and the right bytes come after it."""
-    pair = recomputing_pair
+    pair = finish_pair
     before = do(pair.producer, "spoiled_writes")
     do(pair.producer, "spoil_writes", times=3)
     complete_right(pair, plain_engine, seed=31)
@@ -79,19 +59,23 @@ def test_spoiled_bytes_are_written_again(plain_engine: PlainEngine, recomputing_
 
 def test_without_checksums_spoiled_bytes_change_tokens(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """The control: nobody checks, so one head of zeros gives other tokens than the right ones."""
-    unchecked = Side(settings={"checksums": False})
-    pair = start_pair(PairShape(producer=unchecked, consumer=unchecked))
+    producer = Side(settings={"checksums": False, "room_deadline_s": 15.0})
+    pair = start_pair(PairShape(producer=producer, consumer=Side(settings={"checksums": False})))
     prompts = random_prompts(8, seed=32)
     do(pair.producer, "spoil_writes", times=ALWAYS)
     expected = plain_engine(pair.shape.model, "float32").complete(prompts)
     answers = pair.complete(prompts)
+    assert {answer.reason for answer in answers} == {"length"}
     assert sum(answer.tokens != right for answer, right in zip(answers, expected, strict=True)) >= len(prompts) // 2
+    pair.assert_nothing_left()
+    # And in passing: what nobody asks for comes back at its deadline.
+    computed(pair, prompts)
     pair.assert_nothing_left()
 
 
-def test_what_cannot_be_loaded_is_recomputed(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_what_cannot_be_loaded_is_recomputed(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """Policy ``recompute``: no write ever passes the check, and yet every token is right."""
-    pair = recomputing_pair
+    pair = finish_pair
     prompts = random_prompts(8, seed=33)
     do(pair.producer, "spoil_writes", times=ALWAYS)
     answers = pair.complete(prompts)
@@ -101,9 +85,9 @@ def test_what_cannot_be_loaded_is_recomputed(plain_engine: PlainEngine, recomput
     complete_right(pair, plain_engine, seed=34)
 
 
-def test_what_cannot_be_loaded_fails(plain_engine: PlainEngine, failing_pair: Pair) -> None:
+def test_what_cannot_be_loaded_fails(plain_engine: PlainEngine, layer_pair: Pair) -> None:
     """Policy ``fail``: those requests end with an error, without any token, and those after them are right."""
-    pair = failing_pair
+    pair = layer_pair
     do(pair.producer, "spoil_writes", times=ALWAYS)
     answers = pair.complete(random_prompts(8, seed=35))
     do(pair.producer, "spoil_writes", times=0)
@@ -112,9 +96,9 @@ def test_what_cannot_be_loaded_fails(plain_engine: PlainEngine, failing_pair: Pa
     complete_right(pair, plain_engine, seed=36)
 
 
-def test_a_request_is_aborted_while_it_waits(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_a_request_is_aborted_while_it_waits(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """Aborted at the consumer before a byte has come: its blocks come back, and the producer's when it comes too late."""
-    pair = recomputing_pair
+    pair = finish_pair
     prompts = random_prompts(6, seed=37)
     rooms = [{"staging_room": f"aborted-{number}", "staging_group": pair.group} for number in range(len(prompts))]
     waiting = [
@@ -132,9 +116,9 @@ def test_a_request_is_aborted_while_it_waits(plain_engine: PlainEngine, recomput
     complete_right(pair, plain_engine, seed=38)
 
 
-def test_a_request_is_aborted_in_the_middle_of_its_transfer(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_a_request_is_aborted_in_the_middle_of_its_transfer(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """Aborted while a write to its grant is under way: the blocks of both sides come back once nobody can write any more."""
-    pair = recomputing_pair
+    pair = finish_pair
     prompts = random_prompts(4, seed=39)
     do(pair.producer, "hold_writes")
     params = computed(pair, prompts)
@@ -148,9 +132,9 @@ def test_a_request_is_aborted_in_the_middle_of_its_transfer(plain_engine: PlainE
     complete_right(pair, plain_engine, seed=40)
 
 
-def test_a_request_is_rejected_before_it_is_scheduled(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_a_request_is_rejected_before_it_is_scheduled(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """The consumer never looks at it: the producer is told, and has its blocks back long before its own deadline."""
-    pair = recomputing_pair
+    pair = finish_pair
     prompts = random_prompts(6, seed=41)
     params = computed(pair, prompts)
     rejected = [pair.consumer.generate(prompt, TOKENS, kv, abort=True) for prompt, kv in zip(prompts, params, strict=True)]
@@ -159,9 +143,9 @@ def test_a_request_is_rejected_before_it_is_scheduled(plain_engine: PlainEngine,
     complete_right(pair, plain_engine, seed=42)
 
 
-def test_the_region_is_replaced(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_the_region_is_replaced(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """The producer stands still in the middle of a write until the consumer has a new ring: the rooms go on in that one."""
-    pair = recomputing_pair
+    pair = finish_pair
     epoch = decode_rank(pair)["epoch"]
     prompts = random_prompts(4, seed=43)
     do(pair.producer, "hold_writes")
@@ -180,9 +164,9 @@ def test_the_region_is_replaced(plain_engine: PlainEngine, recomputing_pair: Pai
     complete_right(pair, plain_engine, seed=44)
 
 
-def test_the_producer_is_killed(plain_engine: PlainEngine, recomputing_pair: Pair) -> None:
+def test_the_producer_is_killed(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """SIGKILL in the middle of a write: the consumer recomputes what it waited for, and works with the next life."""
-    pair = recomputing_pair
+    pair = finish_pair
     prompts = random_prompts(4, seed=45)
     do(pair.producer, "hold_writes")
     params = computed(pair, prompts)
@@ -196,14 +180,14 @@ def test_the_producer_is_killed(plain_engine: PlainEngine, recomputing_pair: Pai
     complete_right(pair, plain_engine, seed=46)
 
 
-def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, failing_pair: Pair) -> None:
-    """SIGKILL in the middle of a transfer: the producer's blocks come back, and it works with the next life."""
-    pair = failing_pair
-    prompts = random_prompts(6, seed=47)
+def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, layer_pair: Pair) -> None:
+    """SIGKILL in the middle of transfers: the producer's blocks come back, and it works with the next life."""
+    pair = layer_pair
+    prompts = random_prompts(6, seed=47, longest=2 * CHUNK_TOKENS)
     do(pair.producer, "hold_writes")
-    params = computed(pair, prompts)
-    for prompt, kv in list(zip(prompts, params, strict=True))[:3]:
+    for prompt, kv in zip(prompts, computed(pair, prompts), strict=True):
         pair.decode(prompt, kv)
+    pair.consumer.until(f"{TAMPERING}:rooms_live", count=len(prompts))
     pair.producer.until(f"{TAMPERING}:write_is_held")
     pair.consumer.kill()
     do(pair.producer, "release_writes")

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 SAVES = ("finish", "layer")
 PROMPTS = 104
+SCATTERED = "tests.vllm.tampering:chunks_scattered"
 ONE_HEAD = ModelShape(kv_heads=1, seed=11)
 EVERY_HEAD = ModelShape(hidden=512, kv_heads=8, head_dim=64, intermediate=1024, seed=12)
 GROUPED = ModelShape(kv_heads=2, seed=13)
@@ -27,21 +28,28 @@ def tokens_of(answers: list[Answer]) -> list[tuple[int, ...]]:
 def compare(pair: Pair, plain_engine: PlainEngine, prompts: list[list[int]]) -> None:
     """Every token is right, by a transfer of every prompt to every rank, and nothing is left behind."""
     expected = plain_engine(pair.shape.model, pair.shape.dtype).complete(prompts)
-    assert tokens_of(pair.complete(prompts)) == expected
     chunks = sum(math.ceil(len(prompt) / CHUNK_TOKENS) for prompt in prompts)
-    assert pair.consumer.call("tests.vllm.tampering:chunks_scattered") == [chunks] * pair.shape.consumer.tp
+    before = pair.consumer.call(SCATTERED)
+    assert tokens_of(pair.complete(prompts)) == expected
+    assert pair.consumer.call(SCATTERED) == [count + chunks for count in before]
     pair.assert_nothing_left()
 
 
 @pytest.mark.parametrize("save", SAVES)
-@pytest.mark.parametrize(
-    ("producer_tp", "consumer_tp"),
-    [(1, 1), pytest.param(2, 1, marks=pytest.mark.slow), pytest.param(1, 2, marks=pytest.mark.slow)],
-)
 def test_tokens_are_those_of_an_engine_without_transfer(
-    producer_tp: int, consumer_tp: int, save: str, plain_engine: PlainEngine, start_pair: StartPair
+    plain_engine: PlainEngine, save: str, request: pytest.FixtureRequest
 ) -> None:
     """A hundred random prompts, as many at once as the engines take: every token is right and every block comes back."""
+    compare(request.getfixturevalue(f"{save}_pair"), plain_engine, random_prompts(PROMPTS, seed=11))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("save", SAVES)
+@pytest.mark.parametrize(("producer_tp", "consumer_tp"), [(2, 1), (1, 2)])
+def test_unequal_tensor_parallelism(
+    plain_engine: PlainEngine, start_pair: StartPair, producer_tp: int, consumer_tp: int, save: str
+) -> None:
+    """The same where one side has two ranks and the other has one."""
     pair = start_pair(PairShape(save=save, producer=Side(producer_tp), consumer=Side(consumer_tp)))
     compare(pair, plain_engine, random_prompts(PROMPTS, seed=producer_tp * 10 + consumer_tp))
 
@@ -68,10 +76,9 @@ def test_layouts_meet(shape: PairShape, plain_engine: PlainEngine, start_pair: S
     compare(start_pair(shape), plain_engine, random_prompts(24, seed=5))
 
 
-def test_a_transfer_overlaps_with_the_prefill(plain_engine: PlainEngine, start_pair: StartPair) -> None:
+def test_a_transfer_overlaps_with_the_prefill(plain_engine: PlainEngine, layer_pair: Pair) -> None:
     """With a room of the client's choice both sides are asked at once; chunked prefills give the right tokens."""
-    producer = Side(arguments={"max_num_batched_tokens": 256})
-    pair = start_pair(PairShape(save="layer", producer=producer, consumer=Side()))
+    pair = layer_pair
     prompts = random_prompts(16, seed=3, longest=1500)
     prefills, decodes = [], []
     for number, prompt in enumerate(prompts):
@@ -80,10 +87,11 @@ def test_a_transfer_overlaps_with_the_prefill(plain_engine: PlainEngine, start_p
         decodes.append(pair.decode(prompt, decode))
         prefills.append(pair.prefill(prompt, **room))
     assert tokens_of([decode.result() for decode in decodes]) == plain_engine(pair.shape.model, "float32").complete(prompts)
-    assert len([prefill.result() for prefill in prefills]) == len(prompts)
+    assert {prefill.result().reason for prefill in prefills} == {"length"}
     pair.assert_nothing_left()
 
 
+@pytest.mark.slow
 def test_a_cached_prefix_is_not_written_again(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """Prompts that share beginnings, with prefix caching on both sides: what the consumer has already stays as it is."""
     caching = Side(arguments={"enable_prefix_caching": True})
@@ -100,9 +108,9 @@ def test_a_cached_prefix_is_not_written_again(plain_engine: PlainEngine, start_p
     pair.assert_nothing_left()
 
 
-def test_a_prompt_without_transfer_is_computed(plain_engine: PlainEngine, start_pair: StartPair) -> None:
+def test_a_prompt_without_transfer_is_computed(plain_engine: PlainEngine, finish_pair: Pair) -> None:
     """Both engines still answer requests that say nothing of a transfer."""
-    pair = start_pair(PairShape())
+    pair = finish_pair
     prompts = random_prompts(4, seed=9)
     expected = plain_engine(pair.shape.model, "float32").complete(prompts)
     for engine in (pair.producer, pair.consumer):

@@ -7,11 +7,16 @@ from pathlib import Path
 import pytest
 
 from tests.vllm.model import ModelShape, make_model
-from tests.vllm.pairs import Pair, PairShape, Plain
+from tests.vllm.pairs import Pair, PairShape, Plain, Side
 
 ModelFolder = Callable[[ModelShape], Path]
 PlainEngine = Callable[[ModelShape, str], Plain]
 StartPair = Callable[[PairShape], Pair]
+
+SHORT_TIMERS = {"heartbeat_s": 0.3, "lease_s": 1.0, "grace_s": 0.3, "quarantine_s": 1.0}
+"""Of a consumer: it soon notices that its producer has gone."""
+LONG_DEADLINE = {"room_deadline_s": 600.0}
+"""Of a producer: it holds blocks longer than any test waits for them, so they come back because it was told."""
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +54,23 @@ def plain_engine(model_folder: ModelFolder, logs: Path) -> Iterator[PlainEngine]
     yield plain
     for engine in started.values():
         engine.engine.close()
+
+
+@pytest.fixture(scope="session")
+def finish_pair(plain_engine: PlainEngine, model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:  # noqa: ARG001 - starts too
+    """A pair that saves at the end and recomputes what it could not load. Each test leaves it as it was."""
+    shape = PairShape(policy="recompute", producer=Side(settings=LONG_DEADLINE), consumer=Side(settings=SHORT_TIMERS))
+    with Pair(shape, model_folder(shape.model), logs) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def layer_pair(plain_engine: PlainEngine, model_folder: ModelFolder, logs: Path) -> Iterator[Pair]:  # noqa: ARG001 - starts too
+    """A pair that saves layer by layer, computes long prompts in several steps, and fails what it could not load. As above."""
+    producer = Side(arguments={"max_num_batched_tokens": 512}, settings=LONG_DEADLINE)
+    shape = PairShape(save="layer", policy="fail", producer=producer, consumer=Side(settings=SHORT_TIMERS))
+    with Pair(shape, model_folder(shape.model), logs) as pair:
+        yield pair
 
 
 @pytest.fixture
