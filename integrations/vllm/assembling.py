@@ -12,7 +12,7 @@ from integrations.vllm.cells import CellCopies
 from integrations.vllm.configuration import allow_amx, cells_of, check, is_producer, layer_names
 from integrations.vllm.consumer_schedule import ConsumerSchedule
 from integrations.vllm.consumer_worker import ConsumerWorker
-from integrations.vllm.embedding import Embedded
+from integrations.vllm.embedding import Embedded, open_logs
 from integrations.vllm.engine_types import Blocks, Request, Step
 from integrations.vllm.layered_copies import LayeredCopies
 from integrations.vllm.orders import Orders
@@ -76,9 +76,11 @@ def make_schedule(vllm_config: Any, kv_cache_config: Any) -> Schedule:  # noqa: 
     log = logger(engine=transfer.engine_id)
     if not is_producer(transfer):
         wanted = read_consumer(transfer.kv_connector_extra_config)
+        open_logs(wanted.service.log_level)
         check(vllm_config, kv_cache_config, allow_other=wanted.options.allow_other_vllm)
         return ConsumerSchedule(group=wanted.options.prefill_group, block_size=block_size, log=log)
     settings = read_producer(transfer.kv_connector_extra_config)
+    open_logs(settings.service.log_level)
     check(vllm_config, kv_cache_config, allow_other=settings.options.allow_other_vllm)
     return ProducerSchedule(
         life=secrets.token_hex(4),
@@ -103,8 +105,10 @@ class EmbeddedWorker:
         transfer = vllm_config.kv_transfer_config
         producer = is_producer(transfer)
         self._make = self._make_producer if producer else self._make_consumer
-        options = (read_producer if producer else read_consumer)(transfer.kv_connector_extra_config).options
-        check(vllm_config, kv_cache_config, allow_other=options.allow_other_vllm)
+        settings = (read_producer if producer else read_consumer)(transfer.kv_connector_extra_config)
+        open_logs(settings.service.log_level)
+        check(vllm_config, kv_cache_config, allow_other=settings.options.allow_other_vllm)
+        self._error_before: BaseException | None = None
         self._half: Embedded | None = None
         self._worker: Worker | None = None
 
@@ -124,6 +128,7 @@ class EmbeddedWorker:
 
     def begin_step(self, orders: Orders) -> None:
         """The forward pass begins."""
+        self._error_before = sys.exc_info()[1]
         if self._worker is not None:
             self._worker.begin_step(orders)
 
@@ -134,8 +139,11 @@ class EmbeddedWorker:
 
     def end_step(self, orders: Orders) -> None:
         """The forward pass is over. vLLM says so also while an error of it is on its way up."""
+        error = sys.exc_info()[1]
+        # An error that was there before belongs to whoever drives the engine.
+        broken = error is not None and error is not self._error_before
         if self._worker is not None:
-            self._worker.end_step(orders, broken=sys.exc_info()[0] is not None)
+            self._worker.end_step(orders, broken=broken)
 
     def take(self, finished: set[str], orders: Orders | None) -> Due:
         """What is to be reported."""
@@ -159,7 +167,7 @@ class EmbeddedWorker:
         scatter = CellCopies(cache).scatter
         pool = ForeignPool(layout, cache.order.block_size, pages, scatter=scatter, closed=worker.pool_closed)
         attach = partial(server.engine.attach_pool, self._rank, pool)
-        return worker, Embedded(server, attach, service.log_level)
+        return worker, Embedded(server, attach)
 
     def _make_producer(self, kv_caches: dict[str, Any]) -> tuple[Worker, Embedded]:
         settings = read_producer(self._config.kv_transfer_config.kv_connector_extra_config)
@@ -178,4 +186,4 @@ class EmbeddedWorker:
         gather = LayeredCopies(cache, gate).gather
         pool = ForeignPool(layout, cache.order.block_size, cache.num_blocks, gather=gather)
         attach = partial(client.engine.attach_pool, self._rank, pool)
-        return worker, Embedded(client, attach, service.log_level)
+        return worker, Embedded(client, attach)

@@ -9,7 +9,7 @@ from typing import Any
 from structlog.typing import FilteringBoundLogger
 
 from integrations.vllm.engine_types import Blocks, Request, Step
-from integrations.vllm.orders import DISCARD, ConsumerOrders, Load, Release
+from integrations.vllm.orders import DISCARD, NULL_BLOCK, ConsumerOrders, Load, Release
 from integrations.vllm.params import Fetch, TransferParamsError, read_fetch
 
 
@@ -58,8 +58,8 @@ class ConsumerSchedule:
         first, last = (held - num_external) // self._block_size, -(-held // self._block_size)
         num_tokens = wanted.num_tokens or request.num_prompt_tokens
         room_blocks = -(-num_tokens // self._block_size)
-        into = list(blocks.get_block_ids()[0])[first:last]
-        placed = (DISCARD,) * first + tuple(into) + (DISCARD,) * (room_blocks - last)
+        into = tuple(DISCARD if block == NULL_BLOCK else block for block in blocks.get_block_ids()[0][first:last])
+        placed = (DISCARD,) * first + into + (DISCARD,) * (room_blocks - last)
         group = wanted.group or self._group
         self._orders.loads.append(Load(request.request_id, wanted.room, group, num_tokens, placed))
 

@@ -13,6 +13,12 @@ START_S: Final = 60.0
 """How long a half may take to serve its pool."""
 
 
+def open_logs(level: str) -> None:
+    """Send our logs where those of a daemon go, unless the engine has a place of its own for them."""
+    if not structlog.is_configured():
+        configure_logs(level)
+
+
 class Half(Protocol):
     """A ``DecodeStagingServer`` or a ``PrefillStagingClient``."""
 
@@ -29,9 +35,7 @@ class Half(Protocol):
 class Embedded:
     """A running half. vLLM may end a worker without a word: then the half ends with the process's main thread."""
 
-    def __init__(self, half: Half, attach: Callable[[], "Future[dict[str, Any]]"], log_level: str) -> None:
-        if not structlog.is_configured():
-            configure_logs(log_level)
+    def __init__(self, half: Half, attach: Callable[[], "Future[dict[str, Any]]"]) -> None:
         self._half = half
         half.start()
         # The half's own thread keeps the interpreter alive until it is told to stop.

@@ -18,6 +18,8 @@ class Load:
 
 DISCARD = -1
 """In the place of a block: the tokens that belong there are dropped."""
+NULL_BLOCK = 0
+"""vLLM puts it where a block is not there (any more)."""
 
 
 @dataclass(frozen=True, slots=True)

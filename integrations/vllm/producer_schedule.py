@@ -14,13 +14,11 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from integrations.vllm.engine_types import Blocks, Request, Step
-from integrations.vllm.orders import Abandon, Finish, ProducerOrders, Submission
+from integrations.vllm.orders import NULL_BLOCK, Abandon, Finish, ProducerOrders, Submission
 from integrations.vllm.params import Save, TransferParamsError, answer, read_save
 
 SENDABLE: Final = frozenset({"FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"})
 """Ends of a request after which its prompt's KV is complete."""
-NULL_BLOCK: Final = 0
-"""vLLM puts it where a block is not there (any more)."""
 _UNCLEAN = re.compile(r"[^A-Za-z0-9._:-]")
 _MAX_NAME = 64
 
@@ -107,7 +105,10 @@ class ProducerSchedule:
         total = min(request.num_computed_tokens, sending.num_tokens)
         blocks = block_ids[: -(-total // self._block_size)]
         room = self._room(request.request_id, sending)
-        if request.status.name not in SENDABLE or not blocks or NULL_BLOCK in blocks:
+        if request.status.name not in SENDABLE:
+            return self._abandon(request, sending, room), None
+        if not blocks or NULL_BLOCK in blocks:
+            self._log.warning("blocks_incomplete", request=request.request_id, blocks=len(blocks), tokens=total)
             return self._abandon(request, sending, room), None
         if sending.submitted < total:
             self._submit(self._orders, room, sending, blocks, total)

@@ -14,7 +14,10 @@ from runtime.setting_kinds import ENDPOINTS, NAME, NUMBER, SWITCH, TEXT
 from runtime.settings import ConfigurationError, Problem, Settings, declarations, duration, load, setting
 
 KEY: Final = "kv_connector_extra_config"
-DECIDED_BY_VLLM: Final = {"ranks": "each tensor-parallel worker hosts its own rank"}
+DECIDED_BY_VLLM: Final = {
+    "ranks": "each tensor-parallel worker hosts its own rank",
+    "attention_tp": "an engine is one group; data-parallel engines are not served",
+}
 
 S = TypeVar("S", bound=Settings)
 O = TypeVar("O", bound=Settings)  # noqa: E741 - options

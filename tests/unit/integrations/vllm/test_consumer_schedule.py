@@ -52,6 +52,14 @@ def test_local_prefix_is_not_written() -> None:
     assert machine.orders_of(FakeStep()).loads == [Load("r", "room", "group", 10, (DISCARD, 3, 9))]
 
 
+def test_null_block_is_not_written() -> None:
+    """Where vLLM has put its null block, the room's tokens are dropped."""
+    machine = schedule()
+    request = arrived(machine)
+    machine.allocated(request, FakeBlocks([0, 3, 9]), 10)
+    assert machine.orders_of(FakeStep()).loads == [Load("r", "room", "group", 10, (DISCARD, 3, 9))]
+
+
 def test_longer_room_than_prompt() -> None:
     """What the room holds beyond this prompt is discarded."""
     machine = schedule()

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import structlog
 
 from decode_service.server import DecodeStagingServer
+from integrations.vllm import embedding
 from integrations.vllm.cells import CellCache, CellCopies
 from integrations.vllm.consumer_worker import ConsumerWorker
-from integrations.vllm.embedding import Embedded
+from integrations.vllm.embedding import Embedded, open_logs
 from integrations.vllm.layered_copies import LayeredCopies
 from integrations.vllm.orders import DISCARD, ConsumerOrders, Finish, Load, ProducerOrders, Release, Submission
 from integrations.vllm.producer_worker import ProducerWorker
@@ -54,11 +56,11 @@ class Pair:
         self.decode = ConsumerWorker(server.engine, rank=0, num_blocks=BLOCKS, block_size=32, log=logger(), **limits)
         layout, closed = SHAPE.rank(0, 1), self.decode.pool_closed
         pool = ForeignPool(layout, 32, 1000, scatter=CellCopies(self.target).scatter, closed=closed)
-        self.ending = Embedded(server, partial(server.engine.attach_pool, 0, pool), "error")
+        self.ending = Embedded(server, partial(server.engine.attach_pool, 0, pool))
         client = PrefillStagingClient(self._producer)
         self.prefill = ProducerWorker(client.engine, self.gate, rank=0, preempt_wait_s=WAIT_S, idle_wait_s=WAIT_S, log=logger())
         pool = ForeignPool(layout, 16, BLOCKS, gather=LayeredCopies(self.source, self.gate).gather)
-        half = Embedded(client, partial(client.engine.attach_pool, 0, pool), "error")
+        half = Embedded(client, partial(client.engine.attach_pool, 0, pool))
         try:
             yield
         finally:
@@ -163,13 +165,23 @@ def test_end_of_the_half_ends_the_loads(pair: Pair) -> None:
     assert pair.decode.take(set(), ConsumerOrders(is_idle=True)) == Due(frozenset(), frozenset({"d"}), frozenset({6, 3}))
 
 
+@pytest.mark.parametrize("configured", [True, False])
+def test_logs_of_the_engine_are_left_alone(configured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that has a place for our logs keeps it; otherwise they go where those of a daemon go."""
+    levels: list[str] = []
+    monkeypatch.setattr(structlog, "is_configured", lambda: configured)
+    monkeypatch.setattr(embedding, "configure_logs", levels.append)
+    open_logs("warning")
+    assert levels == ([] if configured else ["warning"])
+
+
 def test_refused_pool_leaves_nothing_running(tmp_path: Path) -> None:
     """If the pool is refused, the half is ended before the error is raised."""
     client = PrefillStagingClient(read_producer({"runtime_dir": str(tmp_path / "run")}).service)
     refused: Future[dict[str, Any]] = Future()
     refused.set_exception(EngineError("layout", "because"))
     with pytest.raises(EngineError, match="because"):
-        Embedded(client, lambda: refused, "error")
+        Embedded(client, lambda: refused)
     assert client.join() == 0
 
 
@@ -177,12 +189,13 @@ def test_process_that_forgets_ends_nevertheless(tmp_path: Path) -> None:
     """A worker that returns without a word does not hang on the half's thread."""
     program = f"""
 from concurrent.futures import Future
-from integrations.vllm.embedding import Embedded
+from integrations.vllm import embedding
+from integrations.vllm.embedding import Embedded, open_logs
 from integrations.vllm.settings import read_producer
 from prefill_service.client import PrefillStagingClient
 done = Future()
 done.set_result({{}})
-Embedded(PrefillStagingClient(read_producer({{"runtime_dir": {str(tmp_path / "run")!r}}}).service), lambda: done, "error")
+Embedded(PrefillStagingClient(read_producer({{"runtime_dir": {str(tmp_path / "run")!r}}}).service), lambda: done)
 """
     root = Path(__file__).resolve().parents[4]
     assert subprocess.run([sys.executable, "-c", program], cwd=root, timeout=60, check=False).returncode == 0
