@@ -17,6 +17,7 @@ sent it. Reading one (``runtime/thawing.py``) makes objects of known classes wit
 import dataclasses
 import hashlib
 import json
+import math
 import operator
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +41,7 @@ class FreezeError(TypeError):
 
 
 class TooLargeError(Exception):
-    """More changeable objects than the limit allows to copy while the machine stands still."""
+    """More changeable objects, or more bytes, than the limit allows to copy while the machine stands still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +73,20 @@ def class_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def freeze(root: object, max_nodes: int = MAX_NODES) -> Frozen:
-    """Copy ``root`` and all it reaches. Raises ``TooLargeError`` beyond ``max_nodes``, ``FreezeError`` for an unknown kind."""
-    return _Freezer(max_nodes).run(root)
+def freeze(root: object, max_nodes: int = MAX_NODES, max_weight: float = math.inf) -> Frozen:
+    """Copy ``root`` and all it reaches.
+
+    Raises ``TooLargeError`` as soon as ``max_nodes`` or ``max_weight`` is exceeded, ``FreezeError`` for an unknown kind.
+    """
+    return _Freezer(max_nodes, max_weight).run(root)
 
 
 class _Freezer:
     """One run of ``freeze``."""
 
-    def __init__(self, max_nodes: int) -> None:
+    def __init__(self, max_nodes: int, max_weight: float) -> None:
         self._max_nodes = max_nodes
+        self._max_weight = max_weight
         self._place: dict[int, Ref] = {}
         self._todo: deque[object] = deque()
         self._items = 0
@@ -92,7 +97,12 @@ class _Freezer:
         nodes: list[Node] = []
         while self._todo:
             nodes.append(self._node(self._todo.popleft()))
-        return Frozen(tuple(nodes), 200 * len(nodes) + 40 * self._items)
+            if self._weight() > self._max_weight:
+                raise TooLargeError
+        return Frozen(tuple(nodes), self._weight())
+
+    def _weight(self) -> int:
+        return 200 * len(self._place) + 40 * self._items
 
     def _ref(self, value: object) -> Ref:
         ref = self._place.get(id(value))

@@ -6,7 +6,8 @@ arguments with ``now``, and the outputs. When the newest segment holds half of w
 the latest full one go. So between half and all of the bound is kept, and what is kept can be replayed from its first entry.
 
 Recording writes nothing down: that is left to whoever dumps, in any thread. It costs a few microseconds per verb, to pack
-arguments and outputs (``runtime/packing.py``), and one copy of the machine's changeable memory per half of the bound.
+arguments and outputs (``runtime/packing.py``), and one copy of the machine's changeable memory per half of the bound. A memory
+that would take more than half of a segment is not copied: such a segment can be read, and not replayed.
 """
 
 import inspect
@@ -145,7 +146,8 @@ class Recorder:
 
     def _begin_segment(self) -> None:
         try:
-            start = freeze(self._machine)
+            # With a heavier memory there would be little room for entries, and another copy of it after each few of them.
+            start = freeze(self._machine, max_weight=self._max_bytes // 2)
         except (TooLargeError, FreezeError):  # what is recorded must never end what records
             start = None
         # A new tuple each time: whoever reads has the old one or the new one, and nothing between.

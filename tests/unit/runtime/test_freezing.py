@@ -97,6 +97,15 @@ def test_a_large_machine_is_refused() -> None:
     assert len(freeze([[] for _ in range(9)], max_nodes=10).nodes) == 10
 
 
+def test_a_heavy_machine_is_refused() -> None:
+    """A bound on the estimated bytes holds for objects and for what stands in them."""
+    weight = freeze([[1], [2]]).weight
+    assert freeze([[1], [2]], max_weight=weight).weight == weight
+    for heavier in ([[1], [2], []], [[1], [2, 3]]):
+        with pytest.raises(TooLargeError):
+            freeze(heavier, max_weight=weight)
+
+
 def test_a_large_table_of_values_is_one_node() -> None:
     """A table of texts and tuples costs one node, whatever its size."""
     assert len(freeze({f"{n}": (GrantStatus.DONE, 1.0) for n in range(1000)}).nodes) == 1

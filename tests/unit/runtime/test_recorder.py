@@ -5,7 +5,7 @@ import pytest
 from decode_service.handler import DecodeStagingHandler
 from prefill_service.handler import PrefillStagingHandler
 from runtime import recorder
-from runtime.freezing import TooLargeError
+from runtime.freezing import Frozen, TooLargeError, freeze
 from runtime.recorder import Entry, Raised, Recorder, verbs_of
 
 
@@ -116,7 +116,7 @@ def test_what_is_kept_begins_with_its_memory() -> None:
 def test_a_machine_too_large_to_copy_is_still_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a memory to start from there are entries to read, and a later memory is taken as soon as there is one."""
 
-    def refuse(_: object) -> None:
+    def refuse(_: object, *, max_weight: float) -> None:  # noqa: ARG001 - as it is called
         raise TooLargeError
 
     machine, kept = recorded(max_entries=10)
@@ -129,6 +129,35 @@ def test_a_machine_too_large_to_copy_is_still_recorded(monkeypatch: pytest.Monke
     for call in range(20, 26):
         machine.add(1, float(call))
     assert kept.recording().start is not None
+
+
+class Hoarder:
+    """Its memory alone is heavier than what its recorder may keep."""
+
+    def __init__(self) -> None:
+        self.things: list[list[int]] = [[] for _ in range(1000)]
+
+    def look(self, now: float) -> tuple[int, ...]:  # noqa: ARG002 - as verbs are
+        """How many things there are."""
+        return (len(self.things),)
+
+
+def test_a_heavy_memory_leaves_room_for_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine heavier than half a segment is recorded without its memory, and not copied anew with every entry."""
+    attempts = 0
+
+    def counted(machine: object, *, max_weight: float) -> Frozen:
+        nonlocal attempts
+        attempts += 1
+        return freeze(machine, max_weight=max_weight)
+
+    monkeypatch.setattr(recorder, "freeze", counted)
+    machine, kept = Hoarder(), Recorder("m", 20_000, 1_000_000)
+    kept.attach(machine, None)
+    for call in range(1000):
+        machine.look(float(call))
+    assert len(kept.recording().kept) > 100
+    assert attempts < 15
 
 
 def test_what_cannot_be_recorded_ends_nothing() -> None:
