@@ -4,11 +4,17 @@ vLLM's CPU kernels choose an order by instruction set. Here it is a map from ``[
 taken from the kernel itself; where that map is regular, as it is for every known kernel, cells are copied by strides instead.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+FEW: Final = 4
+"""An innermost axis of at most so many elements is copied as one wider element, or lane by lane: that keeps inner loops long."""
+WIDER: Final = {4: np.uint32, 8: np.uint64}
+"""By bytes."""
 
 KEYS: Final = 0
 VALUES: Final = 1
@@ -68,6 +74,27 @@ class HalfOrder:
         inner = (tokens.outer_stride * item, tokens.inner_stride * item)
         strides = (page, *inner, head, dims.outer_stride * item, dims.inner_stride * item)
         return np.lib.stride_tricks.as_strided(halves, shape, strides)
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether many tokens of one dim are neighbours: then a copy by strides meets a new cache line with every element."""
+        return self.tokens is not None and self.tokens.inner_stride == 1 and self.tokens.inner > FEW
+
+    def lanes(
+        self, view: NDArray[np.generic], rows: NDArray[np.generic]
+    ) -> Iterator[tuple[NDArray[np.generic], NDArray[np.generic]]]:
+        """Pairs of equal shape that together are a ``view`` and its ``rows`` (``[pages, tokens, heads, head_size]``)."""
+        assert self.tokens is not None
+        assert self.dims is not None
+        rows = rows.reshape(view.shape)
+        wider = WIDER.get(self.dims.inner * view.itemsize)
+        if wider is not None and self.dims.inner > 1 and self.dims.inner_stride == 1:
+            yield view.view(wider), rows.view(wider)
+        elif self.tokens.inner_stride == 1 and self.tokens.inner <= FEW:
+            for lane in range(self.tokens.inner):
+                yield view[:, :, lane], rows[:, :, lane]
+        else:
+            yield view, rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,26 +126,41 @@ class CellCopies:
 
 def _read_whole(cells: Elements, half: HalfOrder, pages: tuple[int, ...], into: Elements) -> None:
     found = _chosen(cells, pages)
-    view = half.view(found)
-    if view is not None:
-        np.copyto(into.reshape(view.shape), view)
-    else:
-        rows = into.reshape(len(pages), *half.index.shape[:1], *into.shape[1:])
+    view, rows = half.view(found), into.reshape(len(pages), half.index.shape[0], *into.shape[1:])
+    if view is None:
         np.copyto(rows, found[:, :, half.index].transpose(0, 2, 1, 3))
+    elif half.is_transposed:
+        for page, row in zip(view, rows, strict=True):
+            # By way of a copy in which a head's tokens are near each other.
+            near = np.ascontiguousarray(_heads_first(page)).reshape(row.shape[1], row.shape[0], row.shape[2])
+            np.copyto(row, near.transpose(1, 0, 2))
+    else:
+        for lane, row in half.lanes(view, rows):
+            np.copyto(row, lane)
 
 
 def _write_whole(cells: Elements, half: HalfOrder, pages: tuple[int, ...], values: Elements) -> None:
     first, count = pages[0], len(pages)
     together = pages == tuple(range(first, first + count))
     into = cells[first : first + count] if together else np.empty((count, *cells.shape[1:]), cells.dtype)
-    view = half.view(into)
-    if view is not None:
-        np.copyto(view, values.reshape(view.shape))
-    else:
-        rows = values.reshape(count, *half.index.shape[:1], *values.shape[1:])
+    view, rows = half.view(into), values.reshape(count, half.index.shape[0], *values.shape[1:])
+    if view is None:
         into[:, :, half.index] = rows.transpose(0, 2, 1, 3)
+    elif half.is_transposed:
+        for page, row in zip(view, rows, strict=True):
+            # By way of a copy in which a head's tokens are near each other.
+            target = _heads_first(page)
+            np.copyto(target, np.ascontiguousarray(row.transpose(1, 0, 2)).reshape(target.shape))
+    else:
+        for lane, row in half.lanes(view, rows):
+            np.copyto(lane, row)
     if not together:
         cells[list(pages)] = into
+
+
+def _heads_first(page: Elements) -> Elements:
+    """``[t, t', heads, d, d']`` as ``[heads, t, t', d, d']``."""
+    return page.transpose(2, 0, 1, 3, 4)
 
 
 def _chosen(cells: Elements, pages: tuple[int, ...]) -> Elements:

@@ -21,6 +21,23 @@ def test_known_orders_are_strides(name: str) -> None:
     assert (order.block_size, order.head_size) == (32, 48)
 
 
+@pytest.mark.parametrize(("tensor", "lanes", "itemsize"), [(KEYS, 1, 4), (VALUES, 2, 2)])
+def test_short_inner_axes_are_no_loops(tensor: int, lanes: int, itemsize: int) -> None:
+    """Pairs of neighbours move as one wider element, pairs of tokens in two lanes; together they are everything."""
+    half = tiled(32, 48).half(tensor)
+    elements = np.arange(3 * 2 * 32 * 48).astype(np.uint16).reshape(3, 2, -1)
+    rows = np.zeros((3, 32, 2, 48), np.uint16)
+    view = half.view(elements)
+    assert view is not None
+    pairs = list(half.lanes(view, rows))
+    assert [(lane.itemsize, row.itemsize) for lane, row in pairs] == [(itemsize, itemsize)] * lanes
+    for lane, row in pairs:
+        np.copyto(row, lane)
+    assert np.array_equal(rows.transpose(0, 2, 1, 3), elements[:, :, half.index])
+    assert not half.is_transposed
+    assert plain(32, 48).keys.is_transposed
+
+
 def test_tiles_are_found() -> None:
     """The two axes are taken from the map alone."""
     half = tiled(32, 48).keys
