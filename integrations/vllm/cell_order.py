@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FEW: Final = 4
-"""An innermost axis of at most so many elements is copied as one wider element, or lane by lane: that keeps inner loops long."""
+"""An innermost axis of at most so many elements is copied as one wider element or lane by lane: inner loops stay long."""
 WIDER: Final = {4: np.uint32, 8: np.uint64}
 """By bytes."""
 

@@ -196,6 +196,8 @@ def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, lay
     complete_right(pair, plain_engine, seed=48)
 
 
+SHORT_PARK = {"park_s": 5.0}
+"""Of a consumer: how long it keeps what a producer asks for rooms that never come."""
 SCARCE: dict[str, Any] = {
     "block_size": 32,
     "num_gpu_blocks_override": 48,
@@ -209,10 +211,14 @@ SCARCE: dict[str, Any] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("save", ["finish", "layer"])
 def test_the_producer_preempts(save: str, plain_engine: PlainEngine, start_pair: StartPair) -> None:
-    """Prompts that do not fit together: some are begun again in other blocks, and the tokens are right all the same."""
-    pair = start_pair(PairShape(save=save, producer=Side(arguments=SCARCE)))
-    prompts = [prompt * 4 for prompt in random_prompts(24, seed=51, longest=220)]
-    assert [answer.tokens for answer in pair.complete(prompts)] == plain_engine(pair.shape.model, "float32").complete(prompts)
+    """Prompts beside completions that grow until not all fit: some are begun again in other blocks, and every token is right."""
+    pair = start_pair(PairShape(save=save, producer=Side(arguments=SCARCE), consumer=Side(settings=SHORT_PARK)))
+    plain = plain_engine(pair.shape.model, "float32")
+    prompts, growing = random_prompts(24, seed=51, longest=500), random_prompts(6, seed=53, longest=300)
+    completions = [pair.producer.generate(prompt, 500) for prompt in growing]
+    answers = pair.complete(prompts)
+    assert [answer.tokens for answer in answers] == plain.complete(prompts)
+    assert [completion.result().tokens for completion in completions] == plain.complete(growing, tokens=500)
     assert pair.producer.idle().preemptions > 0
     pair.assert_nothing_left()
 

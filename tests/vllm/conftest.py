@@ -13,8 +13,8 @@ ModelFolder = Callable[[ModelShape], Path]
 PlainEngine = Callable[[ModelShape, str], Plain]
 StartPair = Callable[[PairShape], Pair]
 
-SHORT_TIMERS = {"heartbeat_s": 0.3, "lease_s": 1.0, "grace_s": 0.3, "quarantine_s": 1.0}
-"""Of a consumer: it soon notices that its producer has gone."""
+SHORT_TIMERS = {"heartbeat_s": 0.3, "lease_s": 1.0, "grace_s": 0.3, "quarantine_s": 1.0, "park_s": 5.0}
+"""Of a consumer: it soon notices that its producer has gone, or wants nothing any more."""
 LONG_DEADLINE = {"room_deadline_s": 600.0}
 """Of a producer: it holds blocks longer than any test waits for them, so they come back because it was told."""
 
