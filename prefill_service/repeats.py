@@ -12,6 +12,9 @@ BUSY_AT_ONCE = 64
 """Chunks of one session that were turned away as busy and repeat at the usual pace; a larger crowd shares that rate."""
 MOST_PATIENCE = 4
 """How many of the longest intervals a busy chunk waits at most: another writer may hold a place for it already."""
+BUNDLED_FROM_S, BUNDLE_S = 1.0, 0.1
+"""Waits of so many seconds and more end on a multiple of the second number, up to that much earlier: the repeats of many chunks
+then leave together, and wake both daemons a few times a second instead of once for each."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +42,7 @@ class Repeats:
         crowd = min(len(session.busy) / BUSY_AT_ONCE, MOST_PATIENCE)
         if crowd > 1:
             wait_s = crowd * chunk.backoff.limit_s * (1.0 - 0.2 * self.state.random.random())
-            self.state.timers.set(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), self.state.now + wait_s)
+            self._repeat_in(chunk, wait_s)
 
     def announce(self, session: Session, chunk: Chunk) -> None:
         """Say that the bytes are visible, from the first retry interval on."""
@@ -79,4 +82,10 @@ class Repeats:
         return room.traceparent if room is not None else None
 
     def _retry(self, chunk: Chunk) -> None:
-        self.state.retry(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), chunk.backoff)
+        self._repeat_in(chunk, chunk.backoff.next_interval(self.state.random))
+
+    def _repeat_in(self, chunk: Chunk, wait_s: float) -> None:
+        at = self.state.now + wait_s
+        if wait_s >= BUNDLED_FROM_S:
+            at -= at % BUNDLE_S
+        self.state.timers.set(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), at)

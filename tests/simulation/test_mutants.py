@@ -70,7 +70,7 @@ CAUGHT_BY_SEED = {
     "pieces_are_not_judged": ("pieces", 10),
     "pieces_of_closed_grants": ("pieces", 10),
     "closed_grant_is_scattered": ("engines", 16),
-    "closed_grant_is_joined": ("torn", 29),
+    "closed_grant_is_joined": ("torn", 8),
     "failed_writes_are_forgotten": ("one_landing", 2),
     "failed_room_keeps_its_grants": ("engines", 16),
     "late_success_wins": ("torn", 33),

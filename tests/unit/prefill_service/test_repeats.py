@@ -3,7 +3,7 @@
 import pytest
 
 from prefill_service.outputs import Channel, RoomFailed, Send, WriteChunk
-from prefill_service.repeats import BUSY_AT_ONCE
+from prefill_service.repeats import BUNDLE_S, BUSY_AT_ONCE
 from protocol.messages import ChunkReady, DoneStatus, GrantStatus, StagingReq, WriteFailed
 from tests.unit.prefill_service.bench import CHUNK_TOKENS, PAGES, Bench, granted, of_type, sent
 
@@ -109,6 +109,24 @@ def test_crowd_of_busy_chunks_shares_the_rate_of_a_few() -> None:
     assert 0 in early
     assert chunks - 1 not in early
     assert chunks - 1 in [message.chunk for message in sent(bench.run(3 * limit_s * 0.21), StagingReq)]
+
+
+def test_long_waits_of_many_chunks_end_together() -> None:
+    """Chunks that were asked for at different times repeat in bundles once they wait for long, none after its interval."""
+    bench = Bench(page_size=100)
+    bench.connect()
+    for chunk in range(50):
+        bench.submit("r", CHUNK_TOKENS, start=chunk * CHUNK_TOKENS)
+        bench.run(0.013)
+    bench.run(10.0)
+    limit_s, moments, heard = bench.handler.settings.retry_limit_s, set(), set()
+    until = bench.now + limit_s
+    while bench.now < until:
+        requests = sent(bench.run(0.01), StagingReq)
+        heard |= {request.chunk for request in requests}
+        moments |= {round(bench.now, 2)} if requests else set()
+    assert heard == set(range(50))
+    assert len(moments) <= limit_s / BUNDLE_S + 1
 
 
 def test_busy_chunks_follow_one_that_found_a_place() -> None:
