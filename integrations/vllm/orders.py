@@ -60,6 +60,15 @@ class Abandon:
     request: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A room that a decode engine may wait for under this name, and of which nothing will come. Nothing is reported."""
+
+    room: str
+    endpoints: tuple[str, ...]
+    reason: str
+
+
 @dataclass(slots=True)
 class ConsumerOrders:
     """Of one step of a decode engine."""
@@ -80,6 +89,7 @@ class ProducerOrders:
     submissions: list[Submission] = field(default_factory=list)
     finishes: list[Finish] = field(default_factory=list)
     abandoned: list[Abandon] = field(default_factory=list)
+    declined: list[Decline] = field(default_factory=list)
     is_idle: bool = False
     """The step computes nothing."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from structlog.typing import FilteringBoundLogger
 
 from integrations.vllm.engine_types import Blocks, Request, Step
-from integrations.vllm.orders import NULL_BLOCK, Abandon, Finish, ProducerOrders, Submission
+from integrations.vllm.orders import NULL_BLOCK, Abandon, Decline, Finish, ProducerOrders, Submission
 from integrations.vllm.params import Save, TransferParamsError, answer, read_save
 
 SENDABLE: Final = frozenset({"FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"})
@@ -67,7 +67,7 @@ class ProducerSchedule:
 
     def has_orders(self) -> bool:
         """Whether the workers have not been told everything: then the engine must make another step."""
-        return bool(self._orders.finishes or self._orders.abandoned)
+        return bool(self._orders.finishes or self._orders.abandoned or self._orders.declined)
 
     def new_request(self, request: Request) -> None:
         """Take note of a request that is to be sent. A malformed wish is logged, and the request is served without it."""
@@ -124,12 +124,17 @@ class ProducerSchedule:
         )
 
     def _abandon(self, request: Request, sending: _Sending, room: str) -> bool:
-        """Nobody gets this request. Its blocks are held if anything of it may be read by now."""
+        """Nobody gets this request. Its blocks are held if anything of it may be read by now.
+
+        Where the client named the room, the decode engine may have been asked for it already: it must not wait.
+        """
         name = request.request_id
         reason = f"the prefill engine ended the request: {request.status.name}"
         if sending.submitted:
             self._orders.abandoned.append(Abandon(room, reason, name))
             return True
+        if sending.wanted.room is not None:
+            self._orders.declined.append(Decline(room, sending.wanted.endpoints or self._endpoints, reason))
         return False
 
     def _preempted(self, name: str, orders: ProducerOrders) -> None:

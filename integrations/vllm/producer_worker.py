@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from structlog.typing import FilteringBoundLogger
 
 from integrations.vllm.calls import error_of, when_done
-from integrations.vllm.orders import Abandon, Finish, ProducerOrders, Submission
+from integrations.vllm.orders import NULL_BLOCK, Abandon, Decline, Finish, ProducerOrders, Submission
 from integrations.vllm.reports import Due, Reports
 from integrations.vllm.step_gate import StepGate
 from protocol.layout import PageRun
@@ -99,6 +99,8 @@ class ProducerWorker:
             if abandoned.request is not None and self._reports.owe(abandoned.request):
                 self._give_up(abandoned)
                 self._await_end(abandoned.request, abandoned.room)
+        for declined in orders.declined:
+            self._decline(declined)
 
     def take(self, finished: set[str], orders: ProducerOrders | None) -> Due:  # noqa: ARG002 - vLLM's hook
         """What is due to vLLM now."""
@@ -146,6 +148,12 @@ class ProducerWorker:
         if failure is not None:
             self._log.warning("send_failed", request=request, room=room, reason=failure)
         self._reports.settle(request)
+
+    def _decline(self, declined: Decline) -> None:
+        """Have the room here for a moment, with a token that nobody reads, so that giving it up reaches the decode side."""
+        submission = Submission(declined.room, declined.endpoints, 0, 1, (NULL_BLOCK,))
+        when_done(partial(self._hand_over, submission), lambda _: None)
+        self._give_up(Abandon(declined.room, declined.reason))
 
     def _give_up(self, abandoned: Abandon) -> None:
         # Whatever the answer: how the room ended is heard where it is waited for.

@@ -19,7 +19,7 @@ from integrations.vllm.cells import CellCache, CellCopies
 from integrations.vllm.consumer_worker import ConsumerWorker
 from integrations.vllm.embedding import Embedded, open_logs
 from integrations.vllm.layered_copies import LayeredCopies
-from integrations.vllm.orders import DISCARD, ConsumerOrders, Finish, Load, ProducerOrders, Release, Submission
+from integrations.vllm.orders import DISCARD, ConsumerOrders, Decline, Finish, Load, ProducerOrders, Release, Submission
 from integrations.vllm.producer_worker import ProducerWorker
 from integrations.vllm.reports import Due
 from integrations.vllm.settings import read_consumer, read_producer
@@ -150,6 +150,14 @@ def test_released_room_gives_the_blocks_back(pair: Pair) -> None:
     pair.decode.end_step(ConsumerOrders(releases=[Release("room", "vllm-prefill", TOKENS)]), broken=False)
     assert pair.prefill.take({"p"}, IDLE) == Due(sent=frozenset({"p"}))
     assert not pair.tokens(pair.target, tuple(range(BLOCKS)), BLOCKS * 32).any()
+
+
+def test_declined_room_ends_the_load(pair: Pair) -> None:
+    """A prefill engine that will not send a room under the client's name says so to whoever waits for it already."""
+    load(pair, "room")
+    declined = ProducerOrders(declined=[Decline("room", (pair.endpoint,), "because")])
+    pair.prefill.end_step(declined, broken=False)
+    assert pair.decode.take(set(), ConsumerOrders(is_idle=True)) == Due(frozenset(), frozenset({"d"}), frozenset({6, 3}))
 
 
 def test_aborted_load_is_reported(pair: Pair) -> None:

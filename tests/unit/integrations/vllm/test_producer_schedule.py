@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from integrations.vllm.orders import Abandon, Finish, Submission
+from integrations.vllm.orders import Abandon, Decline, Finish, Submission
 from integrations.vllm.producer_schedule import ProducerSchedule, clean_name
 from runtime.logs import logger
 from tests.unit.integrations.vllm.fakes import FakeBlocks, FakeCached, FakeNew, FakeRequest, FakeStep
@@ -129,6 +129,18 @@ def test_request_that_breaks_off(status: str) -> None:
     assert layered.finished(request.ended(status, 6), [5, 6]) == (True, None)
     abandoned = layered.orders_of(FakeStep()).abandoned
     assert abandoned == [Abandon("life-1.1.r", f"the prefill engine ended the request: {status}", "r")]
+
+
+@pytest.mark.parametrize("by_layer", [True, False])
+def test_room_of_the_clients_name_is_declined(by_layer: bool) -> None:
+    """The decode engine may wait for it already: it hears that nothing will come, though nothing was handed over here."""
+    machine = schedule(by_layer=by_layer)
+    request = arrived(machine, params={**WANTED, "staging_room": "mine"})
+    assert machine.finished(request.ended("FINISHED_ABORTED", 0), []) == (False, None)
+    assert machine.has_orders()
+    reason = "the prefill engine ended the request: FINISHED_ABORTED"
+    assert machine.orders_of(FakeStep()).declined == [Decline("mine", ENDPOINTS, reason)]
+    assert not machine.has_orders()
 
 
 def test_preempted_request_begins_another_room() -> None:

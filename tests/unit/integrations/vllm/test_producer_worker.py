@@ -4,7 +4,7 @@ from threading import Thread
 
 import pytest
 
-from integrations.vllm.orders import Abandon, Finish, ProducerOrders, Submission
+from integrations.vllm.orders import Abandon, Decline, Finish, ProducerOrders, Submission
 from integrations.vllm.producer_worker import ProducerWorker
 from integrations.vllm.reports import Due
 from integrations.vllm.step_gate import NotComputedError, StepGate
@@ -15,6 +15,7 @@ from tests.unit.integrations.vllm.fakes import FakeHalf
 ENDPOINTS = ("tcp://127.0.0.1:7600",)
 SUBMISSION = Submission("room", ENDPOINTS, 0, 10, (5, 6, 7))
 WHOLE = ProducerOrders(submissions=[SUBMISSION], finishes=[Finish("r", "room")])
+IDLE = ProducerOrders(is_idle=True)
 NOTHING, SENT = Due(), Due(sent=frozenset({"r"}))
 
 
@@ -115,6 +116,18 @@ def test_abandoned_request() -> None:
     assert subject.take({"r"}, WHOLE) == NOTHING
     half.end("room", "aborted")
     assert subject.take(set(), WHOLE) == SENT
+
+
+def test_declined_room() -> None:
+    """A room that never was is opened with a token that is not read, and given up: the decode side hears of it."""
+    half = FakeHalf()
+    subject = worker(half)
+    step(subject, ProducerOrders(declined=[Decline("room", ENDPOINTS, "because")]))
+    assert half.names() == ["submit_chunk", "abort_room"]
+    assert (half.body("submit_chunk")["tokens"], half.body("submit_chunk")["pages"]) == ((0, 1), (0,))
+    half.full.update({"submit_chunk", "abort_room"})
+    step(subject, ProducerOrders(declined=[Decline("room", ENDPOINTS, "because")]))
+    assert subject.take({"r"}, IDLE) == NOTHING
 
 
 def test_preemption_waits_for_the_copies() -> None:
