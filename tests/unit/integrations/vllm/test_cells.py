@@ -53,11 +53,14 @@ def test_spans_cover_each_token_once(block: int, first: int, start: int, count: 
 @pytest.mark.parametrize("source", list(ORDERS))
 @pytest.mark.parametrize("destination", list(ORDERS))
 @pytest.mark.parametrize(("prefill_tp", "decode_tp"), [(1, 1), (2, 1), (1, 2), (4, 1), (1, 4), (4, 4)])
-def test_tokens_arrive_in_another_order(source: str, destination: str, prefill_tp: int, decode_tp: int) -> None:
+@pytest.mark.parametrize("scattered", [False, True])
+def test_tokens_arrive_in_another_order(
+    source: str, destination: str, prefill_tp: int, decode_tp: int, scattered: bool
+) -> None:
     """From every order to every other one, over unequal TP and replicated heads, between blocks of 16 and of 32 tokens."""
-    tokens, chunk = 77, 40
+    tokens, chunk = 77, 80 if scattered else 40
     theirs, ours = ORDERS[source](16, 16), ORDERS[destination](32, 16)
-    pages, into = (3, 4, 5, 1, 0), (2, 3, 0)
+    pages, into = ((3, 0, 5, 1, 4), (2, 0, 3)) if scattered else ((3, 4, 5, 1, 0), (2, 3, 0))
     whole = cache_of(theirs, 6, 2, seed=1)
     for decode_rank in range(decode_tp):
         decode = SHAPE.rank(decode_rank, decode_tp)
