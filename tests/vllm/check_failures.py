@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.timeout(1200)]
 
 ALWAYS = 1_000_000
 TAMPERING = "tests.vllm.tampering"
+SHORT_PARK = {"park_s": 5.0}
+"""Of a consumer: how long it keeps what a producer asks for rooms that never come."""
 
 
 def do(engine: Engine, function: str, **arguments: Any) -> Any:
@@ -60,7 +62,7 @@ def test_spoiled_bytes_are_written_again(plain_engine: PlainEngine, finish_pair:
 def test_without_checksums_spoiled_bytes_change_tokens(plain_engine: PlainEngine, start_pair: StartPair) -> None:
     """The control: nobody checks, so one head of zeros gives other tokens than the right ones."""
     producer = Side(settings={"checksums": False, "room_deadline_s": 15.0})
-    pair = start_pair(PairShape(producer=producer, consumer=Side(settings={"checksums": False})))
+    pair = start_pair(PairShape(producer=producer, consumer=Side(settings={"checksums": False} | SHORT_PARK)))
     prompts = random_prompts(8, seed=32)
     do(pair.producer, "spoil_writes", times=ALWAYS)
     expected = plain_engine(pair.shape.model, "float32").complete(prompts)
@@ -196,8 +198,6 @@ def test_the_consumer_is_killed_and_started_again(plain_engine: PlainEngine, lay
     complete_right(pair, plain_engine, seed=48)
 
 
-SHORT_PARK = {"park_s": 5.0}
-"""Of a consumer: how long it keeps what a producer asks for rooms that never come."""
 SCARCE: dict[str, Any] = {
     "block_size": 32,
     "num_gpu_blocks_override": 48,
@@ -211,7 +211,7 @@ SCARCE: dict[str, Any] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("save", ["finish", "layer"])
 def test_the_producer_preempts(save: str, plain_engine: PlainEngine, start_pair: StartPair) -> None:
-    """Prompts beside completions that grow until not all fit: some are begun again in other blocks, and every token is right."""
+    """Prompts beside completions that grow until not all fit: some are begun again in other blocks; every token is right."""
     pair = start_pair(PairShape(save=save, producer=Side(arguments=SCARCE), consumer=Side(settings=SHORT_PARK)))
     plain = plain_engine(pair.shape.model, "float32")
     prompts, growing = random_prompts(24, seed=51, longest=500), random_prompts(6, seed=53, longest=300)
