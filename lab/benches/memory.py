@@ -1,6 +1,7 @@
 """``memory``: what each daemon holds beside pools and rings, at first and after very many chunks."""
 
 import asyncio
+import statistics
 from collections.abc import Iterator
 
 from lab.benches.effort import Effort
@@ -14,6 +15,9 @@ from lab.workload import Request
 CHUNK_TOKENS = 4
 ROOM_CHUNKS = 1000
 CONCURRENCY = 1
+LOOKS = 15
+"""Rooms at the end of each phase after which the daemons are looked at. A recorder fills up and lets go of half: a few per cent
+up and down every few rooms, so the median counts."""
 RESIDENT_MIB = 80.0
 GROWTH = 1.01
 
@@ -27,7 +31,7 @@ def bench_memory(effort: Effort) -> Iterator[Row]:
     warm, total = effort.pick(1, 100), effort.pick(1, 1000)
     shape = PairShape(PRESETS["tiny"].model, 1, 1, 1, "shm", CHUNK_TOKENS, 0).with_ring_chunks(8)
     requests = [Request(index, f"room-{index}", ROOM_CHUNKS * CHUNK_TOKENS, 0) for index in range(warm + total)]
-    samples: list[dict[str, int]] = []
+    samples: list[dict[str, float]] = []
     effort.view.phase("memory", len(requests))
     with played(shape, requests[:CONCURRENCY], CONCURRENCY, effort.view.say) as play:
         asyncio.run(play.run(_sample(play, requests, (0, warm, warm + total), samples, effort)))
@@ -41,17 +45,27 @@ def bench_memory(effort: Effort) -> Iterator[Row]:
 
 
 async def _sample(
-    play: Play, requests: list[Request], marks: tuple[int, ...], samples: list[dict[str, int]], effort: Effort
+    play: Play, requests: list[Request], marks: tuple[int, ...], samples: list[dict[str, float]], effort: Effort
 ) -> None:
-    """Look at the daemons before the first request and whenever so many are over."""
-    daemons = (play.pair.decode, play.pair.prefill)
+    """Look at the daemons before the first request, and after the last ones of each phase."""
+    report = play.engines.report
     for start, end in zip((0, *marks), marks, strict=False):
-        waiting = iter(requests[start:end])
+        waiting, looks = iter(requests[start:end]), [_resident(play)] if start == end else []
 
-        async def play_next(waiting: Iterator[Request] = waiting) -> None:
+        async def play_next(
+            waiting: Iterator[Request] = waiting, looks: list[dict[str, int]] = looks, look_after: int = end - LOOKS
+        ) -> None:
             for request in waiting:
                 await play.engines.play(request, verify=False)
-                effort.view.advance(play.engines.report.requests_completed)
+                effort.view.advance(report.requests_completed)
+                if report.requests_completed > look_after:
+                    looks.append(_resident(play))
 
         await asyncio.gather(*(play_next() for _ in range(CONCURRENCY)))
-        samples.append({daemon.process.name: sample_process(daemon.process.pid).private_bytes for daemon in daemons})
+        samples.append({name: statistics.median(look[name] for look in looks) for name in looks[0]})
+
+
+def _resident(play: Play) -> dict[str, int]:
+    """Bytes of each daemon beside pools and ring."""
+    daemons = (play.pair.decode, play.pair.prefill)
+    return {daemon.process.name: sample_process(daemon.process.pid).private_bytes for daemon in daemons}
