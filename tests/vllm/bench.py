@@ -28,6 +28,7 @@ SHAPE = ModelShape(layers=8, hidden=512, kv_heads=8, head_dim=64, intermediate=1
 """Eight KV heads of 64 in eight layers of fp32: 32 KiB a token."""
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 WARM_UP = 8
+MEMORY = ("--kv-cache-memory-bytes", str(512 << 20))
 
 Connector = Callable[[int, str], tuple[dict[str, Any], dict[str, Any]]]
 """From a free run of ports and a folder to the transfer configurations of producer and consumer."""
@@ -151,7 +152,7 @@ def through(connector: Connector, folder: Path, model: Path, prompts: list[list[
                 "UCX_TLS": "tcp",
                 "UCX_NET_DEVICES": "lo",
             }
-            options = ("--kv-transfer-config", json.dumps(config))
+            options = (*MEMORY, "--kv-transfer-config", json.dumps(config))
             servers.append(stack.enter_context(Server(role, folder, ports + place, model, *options, environment=environment)))
         for server in servers:
             server.wait_ready()
@@ -162,7 +163,7 @@ def through(connector: Connector, folder: Path, model: Path, prompts: list[list[
 def alone(folder: Path, model: Path, prompts: list[list[int]], idle_s: float) -> dict[str, Any]:
     """One server that computes and continues."""
     port = free_port_base(1)
-    with Server("plain", folder, port, model, environment={}) as server:
+    with Server("plain", folder, port, model, *MEMORY, environment={}) as server:
         server.wait_ready()
         return measure(port, [server], None, prompts, idle_s)
 

@@ -65,7 +65,7 @@ class Server:
     def wait_ready(self) -> Self:
         """Until it answers requests. Raises ``EngineDied``."""
         if not self._started.wait(START_S) or self.process.poll() is not None:
-            tail = "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-60:])
+            tail = "\n".join(self._log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:])
             raise EngineDied(f"the {self.name} server did not start; its log ends with\n{tail}")
         return self
 
