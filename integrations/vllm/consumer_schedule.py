@@ -4,13 +4,16 @@ A room counts from the prompt's first token. What the local prefix cache holds a
 are ``DISCARD``. Each request loads once at most; preempted afterwards, it is computed here.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
 from integrations.vllm.engine_types import Blocks, Request, Step
 from integrations.vllm.orders import DISCARD, NULL_BLOCK, ConsumerOrders, Load, Release
 from integrations.vllm.params import Fetch, TransferParamsError, read_fetch
+
+REMEMBERED: Final = 65_536
+"""Rooms of which it is known that they have their request."""
 
 
 class ConsumerSchedule:
@@ -22,6 +25,8 @@ class ConsumerSchedule:
         self._log = log
         self._waiting: dict[str, Fetch] = {}
         """What requests want that have no blocks yet."""
+        self._takers: dict[str, str] = {}
+        """By room, the request that it is for; the latest ``REMEMBERED`` of them."""
         self._orders = ConsumerOrders()
 
     def has_orders(self) -> bool:
@@ -36,8 +41,13 @@ class ConsumerSchedule:
             self._log.warning("transfer_params_refused", request=request.request_id, reason=str(error))
             self._close(request)
             return
-        if wanted is not None:
-            self._waiting[request.request_id] = wanted
+        if wanted is None:
+            return
+        if not self._take(wanted.room, request.request_id):
+            self._log.info("room_taken_already", request=request.request_id, room=wanted.room)
+            self._close(request)
+            return
+        self._waiting[request.request_id] = wanted
 
     def matched_tokens(self, request: Request, num_computed: int) -> tuple[int | None, bool]:
         """``(tokens that a room brings beyond those computed, whether they come in the background)``. May be asked again."""
@@ -79,6 +89,13 @@ class ConsumerSchedule:
             self._close(request)
             self._release(request, wanted)
         return False, None
+
+    def _take(self, room: str, request: str) -> bool:
+        """Whether the room is this request's. The other samples of one prompt, or a request said twice, compute it here."""
+        taker = self._takers.setdefault(room, request)
+        if len(self._takers) > REMEMBERED:
+            del self._takers[next(iter(self._takers))]
+        return taker == request
 
     def _usable(self, request: Request, wanted: Fetch) -> int:
         return min(wanted.num_tokens or request.num_prompt_tokens, request.num_prompt_tokens)

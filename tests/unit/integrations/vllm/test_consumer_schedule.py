@@ -43,6 +43,29 @@ def test_whole_prompt_is_loaded() -> None:
     assert not machine.has_orders()
 
 
+def test_room_is_for_one_request() -> None:
+    """Another sample of the same prompt, or a request that was sent twice, is computed here and disturbs nothing."""
+    machine = schedule()
+    request = arrived(machine)
+    machine.new_request(request)
+    again = FakeRequest("again", dict(WANTED))
+    machine.new_request(again)
+    assert machine.matched_tokens(again, 0) == (0, False)
+    assert again.kv_transfer_params["do_remote_prefill"] is False
+    assert machine.finished(again, []) == (False, None)
+    assert not machine.has_orders()
+    assert machine.matched_tokens(request, 0) == (10, True)
+
+
+def test_rooms_are_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory of rooms is bounded, oldest first."""
+    monkeypatch.setattr("integrations.vllm.consumer_schedule.REMEMBERED", 2)
+    machine = schedule()
+    for name in "abc":
+        machine.new_request(FakeRequest(name, {**WANTED, "staging_room": name}))
+    assert list(machine._takers) == ["b", "c"]
+
+
 def test_local_prefix_is_not_written() -> None:
     """Blocks that the local cache holds are discarded from the room, and counted as computed."""
     machine = schedule()
