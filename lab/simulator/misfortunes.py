@@ -90,7 +90,8 @@ class Misfortunes:
             self._world.engines.close_if_over(room)
 
     def _restart(self, process: Process) -> None:
-        if process.alive or process.name in self.buried:
+        # Whose place was taken does not come back: a life that began now would have its successor's incarnation.
+        if process.alive or process.name in self.buried or process in self._world.former:
             return
         self._world.results["restarts"] += 1
         self._world.note(f"{process.name} starts again")

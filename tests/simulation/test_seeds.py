@@ -16,6 +16,8 @@ PINNED = {
     ("unanswered", 4): "the same, in a small world",
     ("landing_aborts", 30): "an abort was acknowledged although a failed one-sided write could still land",
     ("landings", 198): "the same, by a subscription that said all had stopped",
+    ("mixed", 4941): "a plane was given up because an answer named a region that was replaced while it travelled",
+    ("mixed", 1370): "a life whose place was taken came back with its successor's incarnation: the world's own mistake",
 }
 """Climate and seed, and what went wrong there once."""
 
