@@ -187,7 +187,11 @@ def main() -> None:
             "NixlConnector": lambda: through(theirs, folder, model, prompts, arguments.idle_s),
         }
         load = os.getloadavg()[0]
-        reports = {way: measured() for way, measured in ways.items()}
+        reports = {}
+        for way, measured in ways.items():
+            reports[way] = measured()
+            # What has been measured is not lost if a later way fails.
+            sys.stderr.write(f"{way}: {json.dumps({**reports[way], 'tokens': '...'})}\n")
     tokens = {way: report.pop("tokens") for way, report in reports.items()}
     assert all(found == tokens["no transfer"] for found in tokens.values()), "the tokens differ"
     kv_bytes = SHAPE.layers * 2 * SHAPE.kv_heads * SHAPE.head_dim * 4
