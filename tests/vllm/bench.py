@@ -186,21 +186,16 @@ def main() -> None:
             ),
             "NixlConnector": lambda: through(theirs, folder, model, prompts, arguments.idle_s),
         }
-        load = os.getloadavg()[0]
         reports = {}
         for way, measured in ways.items():
-            reports[way] = measured()
+            before = os.getloadavg()[0]
+            reports[way] = measured() | {"load_before": before, "load_after": os.getloadavg()[0]}
             # What has been measured is not lost if a later way fails.
             sys.stderr.write(f"{way}: {json.dumps({**reports[way], 'tokens': '...'})}\n")
     tokens = {way: report.pop("tokens") for way, report in reports.items()}
     assert all(found == tokens["no transfer"] for found in tokens.values()), "the tokens differ"
     kv_bytes = SHAPE.layers * 2 * SHAPE.kv_heads * SHAPE.head_dim * 4
-    machine = {
-        "processors": os.cpu_count(),
-        "machine": platform.machine(),
-        "python": sys.version.split()[0],
-        "load_before": load,
-    }
+    machine = {"processors": os.cpu_count(), "machine": platform.machine(), "python": sys.version.split()[0]}
     workload = {
         "requests": len(prompts),
         "prompt_tokens": sum(map(len, prompts)),
