@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 START_S = 240.0
 WAIT_S = 180.0
 END_S = 60.0
+RANKS_SHARE = "/dev/shm/vllm_dist_"
 POLL_S = 0.02
 """Bounds on waiting for an event, far above what it takes on a machine with nothing else to do."""
 
@@ -67,6 +68,7 @@ class Engine:
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
         self._lock = threading.Lock()
         self._ended = False
+        self._shared: set[Path] = set()
         defaults: dict[str, Any] = {"skip_tokenizer_init": True, "enforce_eager": True, "seed": 0, "disable_log_stats": True}
         tensor_parallel = arguments.get("tensor_parallel_size", 1)
         defaults["distributed_executor_backend"] = "uni" if tensor_parallel == 1 else "mp"
@@ -141,12 +143,13 @@ class Engine:
 
     def request_end(self) -> None:
         """Tell it to end."""
+        self._shared |= self._shared_memory()
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def close(self) -> None:
-        """Let it end in order; kill it if it does not."""
+        """Let it end in order; kill it if it does not. What vLLM's ranks leave in shared memory is removed."""
         self.request_end()
         try:
             self.process.wait(END_S)
@@ -154,6 +157,19 @@ class Engine:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(WAIT_S)
         self._reader.join(WAIT_S)
+        for path in self._shared:
+            path.unlink(missing_ok=True)
+
+    def _shared_memory(self) -> set[Path]:
+        """The files by which the ranks of this engine reduce their results: vLLM makes them and forgets them."""
+        found = set()
+        for maps in Path("/proc").glob("[0-9]*/maps"):
+            try:
+                if os.getsid(int(maps.parent.name)) == self.process.pid:
+                    found |= {line.split()[-1] for line in maps.read_text(encoding="utf-8").splitlines() if RANKS_SHARE in line}
+            except OSError:
+                continue
+        return {Path(name) for name in found}
 
     def log_tail(self, lines: int = 60) -> str:
         """The end of its log."""
