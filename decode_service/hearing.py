@@ -11,7 +11,7 @@ from decode_service.completing import Completing
 from decode_service.granting import Granting
 from decode_service.outputs import Send
 from decode_service.sessions import Session
-from decode_service.state import DecodeState
+from decode_service.state import DecodeState, TimerKey, TimerKind
 from protocol.codec import frame_name
 from protocol.errors import RemoteProtocolError
 from protocol.messages import (
@@ -117,6 +117,11 @@ class Hearing:
         self.state.send(session, HeartbeatAck(session.id, message.seq))
         self.state.send_watermark(session.id)
 
+    def _forget_requests(self, session: Session, room: str) -> None:
+        """Its writer does not wait for answers any more, and parked requests are bounded for each session."""
+        for chunk in self.state.parking.drop_room(session.id, room):
+            self.state.timers.cancel(TimerKey(TimerKind.PARK, session.id, room, chunk))
+
     def _aborted_by(self, session: Session, message: Abort) -> None:
         """A prefill gave a room up, and by saying so proves that its writes into it have ended."""
         self.state.send(session, AbortAck(session.id, message.room, message.abort_id))
@@ -126,4 +131,5 @@ class Hearing:
         elif room is None and self.state.rooms.over(message.room) is None:
             until = self.state.now + self.state.settings.park_s
             self.state.parking.abort_early(message.room, session.group, message.reason, until)
+            self._forget_requests(session, message.room)
         self.closing.prove_quiet(session, message.room)

@@ -51,6 +51,13 @@ class Parking:
             _discard(self._by_room, room, (session, chunk))
         return list(dropped.values())
 
+    def drop_room(self, session: str, room: str) -> list[int]:
+        """Remove what a session has parked for one room; its chunks."""
+        chunks = [chunk for waiting, chunk in self.waiting_for(room) if waiting == session]
+        for chunk in chunks:
+            self.take(session, room, chunk)
+        return chunks
+
     def abort_early(self, room: str, group: str, reason: str, until: float) -> None:
         """Remember that a prefill of this group gave up a room that is not registered yet."""
         self._aborted[room, group] = (reason, until)

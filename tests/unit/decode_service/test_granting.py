@@ -284,6 +284,17 @@ class TestParking:
         outputs = driver.register("r")
         assert [(answer.session, answer.status) for answer in messages(outputs, StagingRsp)] == [(b, GrantStatus.PENDING)]
 
+    def test_goes_when_its_prefill_gives_the_room_up(self) -> None:
+        """It takes no place from later rooms, and its time runs out unheard."""
+        driver, a, b = two_writers(max_parked_per_session=1)
+        driver.ask(a, "r")
+        driver.ask(b, "r")
+        driver.abort(a, "r")
+        assert len(driver.handler.state.parking) == 1
+        assert driver.ask(a, "later") is None
+        told_after = messages(driver.wait(6, alive=[a, b]), StagingRsp)
+        assert [(answer.session, answer.room) for answer in told_after] == [(b, "r"), (a, "later")]
+
     def test_index_is_judged_when_the_room_comes(self) -> None:
         """A parked index of 10^9 costs one record and is ``invalid`` once there is a room to compare it with."""
         driver, a, _ = two_writers()

@@ -44,6 +44,16 @@ def test_session_takes_everything_with_it() -> None:
     assert (len(parking), parking._by_room, parking._by_session) == (0, {}, {})
 
 
+def test_room_is_dropped_for_one_session() -> None:
+    """What a session waits for in one room goes; its other rooms and other sessions stay."""
+    parking = Parking(10, 10)
+    for session, room, chunk in (("a", "r", 0), ("a", "r", 1), ("b", "r", 0), ("a", "q", 0)):
+        parking.park(session, request(room, chunk))
+    assert parking.drop_room("a", "r") == [0, 1]
+    assert parking.drop_room("a", "r") == []
+    assert (parking.waiting_for("r"), parking.waiting_for("q")) == ((("b", 0),), (("a", 0),))
+
+
 def test_early_abort_is_for_its_group_and_time() -> None:
     """It holds for the group that said it, until its time, once; the oldest go first when there are too many."""
     parking = Parking(10, 2)
