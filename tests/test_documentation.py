@@ -18,7 +18,7 @@ from protocol.messages import RefusedCode
 ROOT = Path(__file__).resolve().parent.parent
 TEXTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-FOREIGN_OPTIONS = {"--shm-size", "--no-deps", "--kv-transfer-config", "--max-num-seqs"}
+FOREIGN_OPTIONS = {"--shm-size", "--no-deps", "--kv-transfer-config", "--max-num-seqs", "--shutdown-timeout"}
 """Options of programs that are not ours."""
 FAILING = {"fail_room": 1, "fail_rooms_of": 1, "_turn_away": 1, "leave": 1, "end_life": 0}
 """Functions that end rooms, and which of their arguments is the code."""
