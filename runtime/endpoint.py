@@ -55,8 +55,10 @@ MAX_SOCKETS = 65_000
 """A little less than zmq can count."""
 RECONNECT_MS = 50
 RECONNECT_MAX_MS = 1000
-HEARTBEAT_MS = 5000
-HEARTBEAT_TIMEOUT_MS = 15_000
+KEEPALIVE_S = 5
+"""The kernel probes a silent connection after that long, and as often."""
+UNANSWERED_MS = 15_000
+"""It gives a connection up on which nothing was answered for that long."""
 HANDSHAKE_MS = 5000
 
 _CAUSES = {
@@ -86,9 +88,12 @@ def open_socket(context: Context, kind: int, limits: SocketLimits) -> Socket:
     socket.sndhwm = limits.send_queue
     socket.rcvhwm = limits.receive_queue
     socket.set(zmq.MAXMSGSIZE, limits.frame_bytes)
+    # Not zmq's own heartbeats: libzmq 4.3 ends the whole process if one is due on a broken connection whose queue is full.
     socket.set(zmq.TCP_KEEPALIVE, 1)
-    socket.set(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
-    socket.set(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+    socket.set(zmq.TCP_KEEPALIVE_IDLE, KEEPALIVE_S)
+    socket.set(zmq.TCP_KEEPALIVE_INTVL, KEEPALIVE_S)
+    socket.set(zmq.TCP_KEEPALIVE_CNT, UNANSWERED_MS // 1000 // KEEPALIVE_S)
+    socket.set(zmq.TCP_MAXRT, UNANSWERED_MS)
     socket.set(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     return socket
 

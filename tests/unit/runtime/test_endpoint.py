@@ -9,7 +9,7 @@ import zmq
 from protocol.codec import decode_to_decode
 from protocol.errors import RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
-from runtime.endpoint import DealerEndpoint, RouterEndpoint, SendOutcome, Socket, SocketLimits
+from runtime.endpoint import UNANSWERED_MS, DealerEndpoint, RouterEndpoint, SendOutcome, Socket, SocketLimits
 from runtime.errors import StartError
 from runtime.monitor import HANDSHAKE_FAILED, ConnectionEvent, ConnectionMonitor
 
@@ -56,6 +56,17 @@ def test_a_message_goes_there_and_back(context: "zmq.Context[Socket]", router: R
     assert dealer.receive() == [b"A", b"", b"B"]
     assert (dealer.receive(), router.receive()) == (None, None)
     dealer.close()
+
+
+def test_dead_connections_are_found_without_heartbeats_of_zmq(router: RouterEndpoint) -> None:
+    """The kernel finds them: a heartbeat that is due on a broken connection with a full queue would end the process."""
+    assert router.socket.get(zmq.HEARTBEAT_IVL) == 0
+    assert router.socket.get(zmq.TCP_KEEPALIVE) == 1
+    idle, interval, count = (
+        router.socket.get(option) for option in (zmq.TCP_KEEPALIVE_IDLE, zmq.TCP_KEEPALIVE_INTVL, zmq.TCP_KEEPALIVE_CNT)
+    )
+    assert 0 < idle + interval * count <= 20
+    assert router.socket.get(zmq.TCP_MAXRT) == UNANSWERED_MS
 
 
 def test_a_send_to_nobody_is_reported(context: "zmq.Context[Socket]", router: RouterEndpoint) -> None:
