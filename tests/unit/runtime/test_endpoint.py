@@ -62,9 +62,8 @@ def test_dead_connections_are_found_without_heartbeats_of_zmq(router: RouterEndp
     """The kernel finds them: a heartbeat that is due on a broken connection with a full queue would end the process."""
     assert router.socket.get(zmq.HEARTBEAT_IVL) == 0
     assert router.socket.get(zmq.TCP_KEEPALIVE) == 1
-    idle, interval, count = (
-        router.socket.get(option) for option in (zmq.TCP_KEEPALIVE_IDLE, zmq.TCP_KEEPALIVE_INTVL, zmq.TCP_KEEPALIVE_CNT)
-    )
+    options = (zmq.TCP_KEEPALIVE_IDLE, zmq.TCP_KEEPALIVE_INTVL, zmq.TCP_KEEPALIVE_CNT)
+    idle, interval, count = (int(router.socket.get(option)) for option in options)
     assert 0 < idle + interval * count <= 20
     assert router.socket.get(zmq.TCP_MAXRT) == UNANSWERED_MS
 
