@@ -29,7 +29,8 @@ DEATHS, WARM_UP = 0.3, 0.15
 """Shares of the whole time; the rest is the long stretch."""
 REMEMBERED_S = 8
 """How long ended rooms are remembered and how long a room may take, so that tables are empty soon after a pause."""
-SETTINGS = ("--room-deadline-s", f"{REMEMBERED_S}", "--room-deadline-cap", "4")
+SETTINGS = ("--room-deadline-s", f"{REMEMBERED_S}", "--room-deadline-cap", "4", "--recorder-bytes", "2MiB")
+"""The flight recorder is so small that it is full, and grows no more, before the first sample."""
 MACHINE_COUNTERS = (
     "sessions_opened",
     "sessions_fenced",
