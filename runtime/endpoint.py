@@ -160,8 +160,8 @@ def send_frames(socket: Socket, frames: Frames) -> SendOutcome:
 
 def receive_frames(socket: Socket) -> list[bytes] | None:
     """The next message, or ``None`` if none is waiting."""
-    # Asking for events makes libzmq notice connections that have ended. By itself it does so in every hundredth read, be that in
-    # the middle of a message, whose rest is gone then: on a new connection the next read fails its assertion !_more.
+    # Asking for events makes libzmq notice connections that have ended. By itself it does so in every hundredth read, be that
+    # amid a message, whose rest is gone then: on a new connection the next read fails its assertion !_more.
     if not int(socket.get(zmq.EVENTS)) & zmq.POLLIN:
         return None
     try:
