@@ -244,6 +244,10 @@ class DealerEndpoint:
         connect: Callable[[Socket, str], None] = connect_socket,
     ) -> None:
         self.socket = open_socket(context, zmq.DEALER, limits)
+        if address.startswith("ipc://"):
+            # The kernel probes no unix socket, and a child of a dead daemon may hold it open. Who connects reads all the time.
+            self.socket.set(zmq.HEARTBEAT_IVL, KEEPALIVE_S * 1000)
+            self.socket.set(zmq.HEARTBEAT_TIMEOUT, UNANSWERED_MS)
         connect(self.socket, address)
         self.address = address
         self.counters = EndpointCounters()
