@@ -103,7 +103,7 @@ def _machine(encoder: Encoder, recording: Recording) -> Iterator[str]:
     settings = encoder.plain(recording.settings)
     yield from _new_values(encoder)
     about = {"name": recording.machine, "class": recording.kind, "seed": recording.seed, "total": recording.total}
-    yield _line("machine", {**about, "nodes": len(nodes), "entries": len(recording.kept), "settings": settings})
+    yield _line("machine", {**about, "nodes": len(nodes), "entries": recording.count, "settings": settings})
     for node in nodes:
         plain = [node.kind, node.name, encoder.plain(node.content)]
         yield from _new_values(encoder)

@@ -129,7 +129,7 @@ class FlightRecorder:
             except (OSError, TypeError) as error:
                 self._log.error("flight_dump_failed", reason=reason, cause=str(error))
                 return None
-        entries, took_s = sum(len(recording.kept) for recording in recordings), round(self._clock() - started, 3)
+        entries, took_s = sum(recording.count for recording in recordings), round(self._clock() - started, 3)
         self._log.warning("flight_dumped", reason=reason, file=str(path), entries=entries, took_s=took_s)
         return path
 

@@ -3,10 +3,12 @@
 The garbage collector walks through every object that could be part of a cycle. Ten thousand kept messages would make each of
 its full walks tens of milliseconds longer, during which a daemon's loop stands still. Bytes are none of its business, are a
 fifth of the size, and say exactly what they weigh. Packing takes a few microseconds; unpacking is left to whoever reads, in the
-same process: the bytes name classes by the order in which this process met them.
+same process: the bytes name classes by the order in which this process met them. What follows each other resembles each other,
+so a *block* of many packed values is a tenth of their size, for another microsecond each.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
@@ -22,6 +24,8 @@ _TUPLE, _NUMBERS, _ENUM, _MAPPING, _FIRST_CLASS = range(5)
 """What a packed tuple begins with: items that are packed; numbers as they are; a member of an enum; a mapping; a class."""
 _SEEN_BY_HEAD: Final = 64
 """Longer tuples that begin with a number are lists of page numbers; nobody looks at each of them."""
+_LEVEL: Final = 1
+"""Of compression: the highest one saves 5 % more and takes three times as long."""
 
 
 class _Plan(NamedTuple):
@@ -55,6 +59,16 @@ def pack(value: object) -> bytes:
 def unpack(packed: bytes) -> Any:  # noqa: ANN401 - whatever was packed
     """A value equal to the one that this process has packed. Lists come back as tuples."""
     return _whole(msgpack.unpackb(packed, use_list=False, unicode_errors="surrogatepass"))
+
+
+def pack_block(packed: Sequence[bytes]) -> bytes:
+    """Packed values as one block for ``unpack_block``."""
+    return zlib.compress(msgpack.packb(packed), _LEVEL)
+
+
+def unpack_block(block: bytes) -> Iterator[Any]:
+    """The values that were packed, in their order."""
+    return map(unpack, msgpack.unpackb(zlib.decompress(block)))
 
 
 def _flat(value: Any) -> Any:  # noqa: ANN401, PLR0911 - any value; one return per kind

@@ -7,7 +7,7 @@ from pathlib import Path
 from runtime.flight_file import dump_lines
 from runtime.freezing import Frozen
 from runtime.packing import pack
-from runtime.recorder import Entry, Recorder, Recording
+from runtime.recorder import Block, Entry, Recorder, Recording
 from tests.unit.lab.machines import JoinedMachines
 
 
@@ -28,7 +28,7 @@ def recorded_transfer(rooms: int = 2, max_entries: int = 1000) -> tuple[Recorder
 def changed(recording: Recording, serial: int, change: Callable[[Entry], Entry]) -> Recording:
     """The recording with one entry replaced, as somebody would who also mends the digests."""
     entries = [change(entry) if entry.serial == serial else entry for entry in recording.entries()]
-    return replace(recording, kept=tuple(pack(tuple(entry)) for entry in entries))
+    return replace(recording, blocks=(Block.of([pack(tuple(entry)) for entry in entries]),))
 
 
 def with_start(recording: Recording, start: Frozen | None) -> Recording:

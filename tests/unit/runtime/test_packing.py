@@ -10,7 +10,7 @@ from protocol.errors import RemoteProtocolError
 from protocol.layout import PageRun
 from protocol.messages import GrantSlice, GrantStatus, StagingReq, StagingRsp, Subscribe
 from protocol.watermark import Watermark
-from runtime.packing import PackError, pack, unpack
+from runtime.packing import PackError, pack, pack_block, unpack, unpack_block
 from tests.unit.lab.machines import LAYOUT
 
 GRANTED = StagingRsp("s-1", "room", 3, GrantStatus.GRANTED, Watermark(1, 2), GrantSlice(9, 0, 1, 64, 0, 64))
@@ -27,6 +27,15 @@ def test_what_was_packed_comes_back(value: object) -> None:
     back = unpack(pack(value))
     assert back == value
     assert type(back) is type(value)
+
+
+def test_a_block_comes_back_in_its_order() -> None:
+    """A block holds the same values, in less room than each of them by itself, and may be empty."""
+    packed = [pack(value) for value in VALUES * 3]
+    block = pack_block(packed)
+    assert list(unpack_block(block)) == [*VALUES * 3]
+    assert len(block) < sum(map(len, packed)) / 2
+    assert list(unpack_block(pack_block([]))) == []
 
 
 def test_members_that_only_look_plain_are_packed() -> None:

@@ -1,5 +1,7 @@
 """The recorder keeps between half and all of its bound, and what it keeps begins with a memory to start from."""
 
+from random import Random
+
 import pytest
 
 from decode_service.handler import DecodeStagingHandler
@@ -75,7 +77,7 @@ def test_entries_are_bounded(max_entries: int) -> None:
     machine, kept = recorded(max_entries=max_entries)
     for call in range(1, 400):
         machine.add(1, float(call))
-        number = len(kept.recording().kept)
+        number = kept.recording().count
         assert number <= max_entries
         assert number >= min(call, max_entries // 2 - 1)
     serials = [entry.serial for entry in kept.recording().entries()]
@@ -84,19 +86,30 @@ def test_entries_are_bounded(max_entries: int) -> None:
 
 def test_bytes_are_bounded() -> None:
     """Large arguments push out old ones, whatever the number of entries allows."""
-    machine = JoinedText()
-    kept = Recorder("m", 100_000, 1_000_000)
+    machine, random = JoinedText(), Random(1)
+    kept = Recorder("m", 200_000, 1_000_000)
     kept.attach(machine, None)
     for call in range(500):
-        machine.hear("x" * 1000, float(call))
-        assert kept.weight <= 100_000 + 2_000
-    assert 40 <= len(kept.recording().kept) <= 100
+        machine.hear(random.randbytes(1000), float(call))
+        assert kept.weight <= 200_000 + 2_000
+    assert 90 <= kept.recording().count <= 200
+
+
+def test_entries_that_resemble_each_other_take_little_room() -> None:
+    """Of a long run of similar calls ten times as many are kept as their bytes would allow one by one, and all come back."""
+    machine = JoinedText()
+    kept = Recorder("m", 200_000, 1_000_000)
+    kept.attach(machine, None)
+    for call in range(2000):
+        machine.hear(b"x" * 1000, float(call))
+    assert kept.weight <= 100_000
+    assert [entry.arguments[1] for entry in kept.recording().entries()] == [float(call) for call in range(2000)]
 
 
 class JoinedText:
     """Remembers nothing of what it hears."""
 
-    def hear(self, text: str, now: float) -> tuple[int, ...]:  # noqa: ARG002 - as verbs are
+    def hear(self, text: bytes, now: float) -> tuple[int, ...]:  # noqa: ARG002 - as verbs are
         """How long it was."""
         return (len(text),)
 
@@ -125,7 +138,7 @@ def test_a_machine_too_large_to_copy_is_still_recorded(monkeypatch: pytest.Monke
         for call in range(20):
             machine.add(1, float(call))
     assert kept.recording().start is None
-    assert kept.recording().kept != ()
+    assert kept.recording().count > 0
     for call in range(20, 26):
         machine.add(1, float(call))
     assert kept.recording().start is not None
@@ -156,7 +169,7 @@ def test_a_heavy_memory_leaves_room_for_entries(monkeypatch: pytest.MonkeyPatch)
     kept.attach(machine, None)
     for call in range(1000):
         machine.look(float(call))
-    assert len(kept.recording().kept) > 100
+    assert kept.recording().count > 100
     assert attempts < 15
 
 
