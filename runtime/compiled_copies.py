@@ -1,7 +1,8 @@
 """Many short rows in one compiled loop, without the GIL: the extra ``fast`` (numba).
 
-numpy pays a fixed price for each row, which short rows feel; this loop calls the C library's ``memcpy`` for each of them.
-It works on bare addresses: whoever calls it has checked that the pages are in the pool and that the block is long enough.
+numpy pays a fixed price for each row, which short rows feel. This loop pays next to none, prefetches the rows that it reads
+from pages, and writes past the caches (``runtime.compiled_instructions``). It works on bare addresses: whoever calls it has
+checked that the pages are in the pool and that the block is long enough.
 """
 
 import ctypes
@@ -12,9 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.compiled_instructions import LINE_BYTES, compile_instructions
 from runtime.errors import StartError
 
 Addresses = NDArray[np.int64]
+PREFETCH_AHEAD_BYTES = 4096
+PREFETCH_BYTES = 256
+"""Of the row that is read that many bytes later, this much is prefetched; the processor guesses the rest of a longer row."""
 CopyRows = Callable[[bool, int, int, int, int, int, Addresses, int, int, int], None]
 """``(to_pool, stacks, pool, pool_step, block, block_step, tokens, heads, head_stride, width)``, see ``copy_rows``."""
 
@@ -28,6 +33,8 @@ def load_copy_rows() -> CopyRows:
     """The loop, compiled once in this process (about a second). Raises ``CompiledCopiesError``."""
     try:
         import numba  # noqa: PLC0415 - an extra
+
+        stream_row, prefetch_row, drain = compile_instructions()
     except ImportError as error:
         raise CompiledCopiesError(f"numba cannot be imported ({error}): pip install 'pd-staging[fast]'") from error
     memcpy = _memcpy()
@@ -48,16 +55,26 @@ def load_copy_rows() -> CopyRows:
 
         ``tokens``: distance of each token's first head from ``pool``. In the block, heads and tokens follow without gaps.
         """
+        streams = width % LINE_BYTES == 0
+        ahead = max(1, PREFETCH_AHEAD_BYTES // (heads * width))
+        last = tokens.shape[0] - 1
         for stack in range(stacks):
             staged = block + stack * block_step
-            for index in range(tokens.shape[0]):
+            for index in range(last + 1):
                 paged = pool + stack * pool_step + tokens[index]
+                coming = pool + stack * pool_step + tokens[min(index + ahead, last)]
                 for head in range(heads):
+                    target, source = staged, paged + head * head_stride
                     if to_pool:
-                        memcpy(paged + head * head_stride, staged, width)
+                        target, source = source, target
                     else:
-                        memcpy(staged, paged + head * head_stride, width)
+                        prefetch_row(coming + head * head_stride, min(width, PREFETCH_BYTES))
+                    if streams and target % LINE_BYTES == 0:
+                        stream_row(target, source, width)
+                    else:
+                        memcpy(target, source, width)
                     staged += width
+        drain()
 
     compiled: CopyRows = numba.njit("void(b1, i8, i8, i8, i8, i8, i8[::1], i8, i8, i8)", nogil=True)(copy_rows)
     return compiled

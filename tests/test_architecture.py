@@ -41,6 +41,7 @@ PURE_IMPORTS = {
 PURE_EXCEPTIONS = {
     ("protocol.codec", "msgpack"): "the peer wire's map encoding lives there and nowhere else",
 }
+CLOCKS = {"clock", "monotonic", "time", "perf_counter"}
 IMPURE_BUILTINS = {"print", "open", "input", "exec", "eval", "breakpoint", "__import__"}
 
 MAY_IMPORT = {
@@ -53,7 +54,7 @@ MAY_IMPORT = {
     "examples": {"protocol", "runtime", "decode_service", "prefill_service", "examples"},
 }
 
-EXTRAS = {"opentelemetry": "otel", "numba": "fast"}
+EXTRAS = {"opentelemetry": "otel", "numba": "fast", "llvmlite": "fast"}
 """Packages that the product imports only where the extra of that name is installed."""
 
 MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol", "runtime.packing"}
@@ -175,6 +176,14 @@ def event_names(module: ast.Module) -> Iterator[ast.expr]:
                 yield node.args[0]
 
 
+def receding_deadlines(name: str, module: ast.Module) -> list[str]:
+    """Every ``next_deadline`` that reads a clock."""
+    found = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef) and node.name == "next_deadline"]
+    calls = [node.func for function in found for node in ast.walk(function) if isinstance(node, ast.Call)]
+    clocks = [func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls]
+    return [f"{name}.next_deadline calls {clock}" for clock in clocks if clock in CLOCKS]
+
+
 def imports_an_engine(path: Path) -> bool:
     """Whether a module works only inside an engine that is not there when unit tests run; it is tested with that engine."""
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -201,6 +210,13 @@ def test_imports_run_one_way() -> None:
 def test_machines_are_pure() -> None:
     """The protocol and both machines import no socket, clock, thread, file, environment or log, and no shell that has them."""
     assert [wrong for name, module in pure_modules() for wrong in impurities(name, module)] == []
+
+
+def test_no_deadline_recedes() -> None:
+    """A deadline is a moment. One that is counted from the time of the question is never reached by whoever asks again."""
+    assert [wrong for name, module in modules(*TREES) for wrong in receding_deadlines(name, module)] == []
+    planted = "class A:\n    def next_deadline(self):\n        return self._loop.clock() + 1"
+    assert receding_deadlines("a", ast.parse(planted)) == ["a.next_deadline calls clock"]
 
 
 @pytest.mark.parametrize(
