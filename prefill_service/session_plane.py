@@ -70,6 +70,8 @@ class SessionPlane:
         self._waiting: deque[WriteChunk] = deque()
         self._committed: dict[int, tuple[WriteChunk, int | None]] = {}
         self._progress_at = 0.0
+        self._looked_at = 0.0
+        """When memory and writes were last looked at; a deadline counts from then, or it would never come."""
         self._closed = False
 
     def start(self, write: WriteChunk) -> None:
@@ -79,6 +81,7 @@ class SessionPlane:
 
     def pump(self) -> None:
         """Begin what waits and has memory now."""
+        self._looked_at = self._loop.clock()
         while self._waiting and self.writer.admits(self._waiting[0]):
             write = self._waiting.popleft()
             job = partial(_fill, self.writer, self._pool(), self._layout, write, checksums=self._checksums)
@@ -96,7 +99,7 @@ class SessionPlane:
         if self._committed and self.writer.poll_s is not None:
             waits.append(self.writer.poll_s)
         if waits:
-            return self._loop.clock() + min(waits)
+            return self._looked_at + min(waits)
         return self._progress_at + self._stall_s if self._committed else None
 
     def tick(self, now: float) -> None:
@@ -129,6 +132,7 @@ class SessionPlane:
         self._progress()
 
     def _progress(self) -> None:
+        self._looked_at = self._loop.clock()
         before = self.writer.handed_over
         finished = self.writer.progress()
         if self.writer.handed_over != before:

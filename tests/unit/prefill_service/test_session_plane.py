@@ -102,6 +102,19 @@ def test_a_write_waits_for_memory(bench: Bench) -> None:
     assert [end.write.write_id for end in bench.ends] == [1, 2]
 
 
+def test_what_waits_is_looked_at_by_the_loop_itself(bench: Bench) -> None:
+    """The moment at which a waiting write looks for memory again comes nearer as time passes: the loop reaches it."""
+    bench.plane.start(write(1))
+    bench.plane.start(write(2))
+    bench.turn_until_idle()
+    deadline = bench.plane.next_deadline()
+    assert deadline is not None
+    bench.clock.now = deadline
+    assert bench.plane.next_deadline() == deadline
+    bench.plane.tick(deadline)
+    assert (bench.plane.next_deadline() or 0.0) > deadline
+
+
 def test_a_gather_that_fails_ends_its_write(bench: Bench) -> None:
     """Pages that do not hold the tokens end the write with the reason."""
     bench.plane.start(write(1, PageRun((0,))))
