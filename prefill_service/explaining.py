@@ -145,6 +145,9 @@ def _tell(state: PrefillState, found: Explanation, peer: Peer, chunk: Chunk, hea
             answer = _ANSWERS.get(chunk.last_answer, "its answer is on the way")
             found.summary = f"{head} waits for {there} to grant it a place: asked {chunk.backoff.tries} times, {answer}"
             found.next += due(state, retry, "the request is repeated")
+            if peer.session is not None and chunk in peer.session.busy:
+                others = f"the next of {len(peer.session.busy)} chunks that were turned away as busy ask again"
+                found.next += due(state, TimerKey(TimerKind.TURN, chunk.peer), others)
         case ChunkState.GRANTED:
             _tell_granted(state, found, peer, chunk, head)
             found.next += due(state, retry, "the write is tried again")

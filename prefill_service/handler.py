@@ -289,6 +289,8 @@ class PrefillStagingHandler:
             self._losing.lease_due(peer)
         elif peer.session is not None and kind is TimerKind.HEARTBEAT:
             self._heartbeats.heartbeat_due(peer.session)
+        elif peer.session is not None and kind is TimerKind.TURN:
+            self._transfers.turn_due(peer.session)
         elif peer.session is not None:
             assert kind is TimerKind.PROBE
             self._heartbeats.probe_due(peer.session)

@@ -25,7 +25,7 @@ class Heartbeats:
 
     def stop(self, endpoint: str) -> None:
         """The session with this peer is over."""
-        for kind in (TimerKind.LEASE, TimerKind.HEARTBEAT, TimerKind.PROBE):
+        for kind in (TimerKind.LEASE, TimerKind.HEARTBEAT, TimerKind.PROBE, TimerKind.TURN):
             self.state.timers.cancel(TimerKey(kind, endpoint))
 
     def heartbeat_due(self, session: Session) -> None:

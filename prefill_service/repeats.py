@@ -1,6 +1,8 @@
 """What P says about a chunk, and says again until it is answered: the request, the word that its bytes are there, the taint."""
 
+import math
 from dataclasses import dataclass
+from itertools import islice
 
 from prefill_service.chunks import Chunk
 from prefill_service.outputs import Channel
@@ -8,13 +10,9 @@ from prefill_service.sessions import Session
 from prefill_service.state import PrefillState, TimerKey, TimerKind
 from protocol.messages import ChunkReady, StagingReq, WriteFailed
 
-BUSY_AT_ONCE = 64
-"""Chunks of one session that were turned away as busy and repeat at the usual pace; a larger crowd shares that rate."""
-MOST_PATIENCE = 4
-"""How many of the longest intervals a busy chunk waits at most: another writer may hold a place for it already."""
-BUNDLED_FROM_S, BUNDLE_S = 1.0, 0.1
+BUNDLED_FROM_S, BUNDLE_S = 1.0, 0.25
 """Waits of so many seconds and more end on a multiple of the second number, up to that much earlier: the repeats of many chunks
-then leave together, and wake both daemons a few times a second instead of once for each."""
+then leave together, and wake both daemons a few times a second instead of once for each. Turns come at these moments, too."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,17 +30,34 @@ class Repeats:
         """``STAGING_REQ``, again if it is not answered."""
         span = (chunk.index, chunk.token_start, chunk.num_tokens)
         self.state.send(session.peer, StagingReq(session.id, chunk.room, *span, self._traceparent(chunk)))
-        self._retry(chunk)
+        self._set_retry(chunk)
 
-    def take_turns(self, session: Session, chunk: Chunk) -> None:
-        """A chunk was turned away as busy: the more there are of them, the later it asks again by itself.
+    def turned_away(self, session: Session, chunk: Chunk) -> None:
+        """A chunk was turned away as busy: behind a crowd of others it asks when its turn comes, not by itself.
 
-        Repeats of the others say just as well when there is a place, and with each place that becomes free one of them asks.
+        Those whose turn it is say just as well when there is a place, and with each place that becomes free one of them asks.
         """
-        crowd = min(len(session.busy) / BUSY_AT_ONCE, MOST_PATIENCE)
-        if crowd > 1:
-            wait_s = crowd * chunk.backoff.limit_s * (1.0 - 0.2 * self.state.random.random())
-            self._repeat_in(chunk, wait_s)
+        session.busy[chunk] = None
+        if len(session.busy) > self.state.settings.max_busy_at_once or _turn(session) in self.state.timers:
+            self.state.timers.cancel(_retry(chunk))
+            self._set_turn(session)
+
+    def turned_away_no_more(self, session: Session, chunk: Chunk) -> None:
+        """Another answer came for it: it repeats by itself again, since an old answer may change nothing else."""
+        del session.busy[chunk]
+        if _retry(chunk) not in self.state.timers:
+            self._set_retry(chunk)
+
+    def turn_due(self, session: Session) -> None:
+        """As many as make the rate of a small crowd ask once more: those turned away longest ago, who now go to the end."""
+        settings = self.state.settings
+        crowd = min(len(session.busy), settings.max_busy_at_once)
+        for chunk in list(islice(session.busy, math.ceil(crowd * BUNDLE_S / settings.retry_limit_s))):
+            session.busy[chunk] = session.busy.pop(chunk)
+            self.state.counters["requests_repeated"] += 1
+            self.send_request(session, chunk)
+        if session.busy:
+            self._set_turn(session)
 
     def announce(self, session: Session, chunk: Chunk) -> None:
         """Say that the bytes are visible, from the first retry interval on."""
@@ -64,7 +79,7 @@ class Repeats:
         )
         follows_data = session.terms.plane in self.state.settings.data_channel_planes
         self.state.send(session.peer, ready, Channel.DATA if follows_data else Channel.CONTROL)
-        self._retry(chunk)
+        self._set_retry(chunk)
 
     def send_taint(self, session: Session, chunk: Chunk) -> None:
         """``WRITE_FAILED`` and ``STAGING_REQ``, until a newer grant shows that D knows.
@@ -81,11 +96,23 @@ class Repeats:
         room = self.state.rooms.live(chunk.room)
         return room.traceparent if room is not None else None
 
-    def _retry(self, chunk: Chunk) -> None:
-        self._repeat_in(chunk, chunk.backoff.next_interval(self.state.random))
-
-    def _repeat_in(self, chunk: Chunk, wait_s: float) -> None:
+    def _set_retry(self, chunk: Chunk) -> None:
+        wait_s = chunk.backoff.next_interval(self.state.random)
         at = self.state.now + wait_s
-        if wait_s >= BUNDLED_FROM_S:
-            at -= at % BUNDLE_S
-        self.state.timers.set(TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index), at)
+        self.state.timers.set(_retry(chunk), _bundled(at) if wait_s >= BUNDLED_FROM_S else at)
+
+    def _set_turn(self, session: Session) -> None:
+        if _turn(session) not in self.state.timers:
+            self.state.timers.set(_turn(session), _bundled(self.state.now + BUNDLE_S))
+
+
+def _retry(chunk: Chunk) -> TimerKey:
+    return TimerKey(TimerKind.CHUNK, chunk.peer, chunk.room, chunk.index)
+
+
+def _turn(session: Session) -> TimerKey:
+    return TimerKey(TimerKind.TURN, session.peer)
+
+
+def _bundled(at: float) -> float:
+    return at - at % BUNDLE_S

@@ -28,6 +28,7 @@ class TimerKind(Enum):
     LEASE = "lease"
     HEARTBEAT = "heartbeat"
     PROBE = "probe"
+    TURN = "turn"
     CHUNK = "chunk"
     ABORT = "abort"
     ROOM = "room"

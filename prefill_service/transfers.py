@@ -2,7 +2,8 @@
 
 Everything P says here is repeated until it is answered, and everything D says may come late, twice or never. So each answer is
 first compared with what the chunk now holds (its grant's ``alloc_id`` and ``attempt``), and counted and dropped if it is about
-something else. A request is never withheld: bounding them is D's business.
+something else. No first request is ever withheld: bounding them is D's
+business. Of those that D had no place for, a crowd takes turns.
 """
 
 from dataclasses import dataclass
@@ -117,7 +118,8 @@ class Transfers:
             return
         chunk.last_answer = message.status
         was_busy = chunk in session.busy
-        session.busy.pop(chunk, None)
+        if was_busy:
+            self.repeats.turned_away_no_more(session, chunk)
         if message.status is GrantStatus.GRANTED and message.grant is not None:
             self._granted(session, room, chunk, message.grant)
         elif message.status is GrantStatus.DONE:
@@ -125,8 +127,7 @@ class Transfers:
         elif message.status in _ROOM_CODES:
             self.closing.fail_room(room, _ROOM_CODES[message.status], f"{peer.endpoint}: {message.message}")
         elif message.status is GrantStatus.BUSY and chunk.state is ChunkState.REQUESTED:
-            session.busy[chunk] = None
-            self.repeats.take_turns(session, chunk)
+            self.repeats.turned_away(session, chunk)
         if was_busy and message.status is not GrantStatus.BUSY:
             # There was a place for one that had been turned away; there may be one for the next.
             self._ask_a_busy_one(session)
@@ -275,6 +276,10 @@ class Transfers:
         self.repeats.send_taint(session, chunk)
 
     # ---- time -----------------------------------------------------------------------------------------------------------
+
+    def turn_due(self, session: Session) -> None:
+        """It is the turn of some that D had no place for."""
+        self.repeats.turn_due(session)
 
     def chunk_due(self, endpoint: str, room_id: str, index: int) -> None:
         """No answer came in time, or the wait after a failed write is over."""

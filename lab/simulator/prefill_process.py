@@ -84,6 +84,7 @@ class PrefillProcess(Process):
             room_tombstone_s=options.room_deadline_s,
             stop_wait_s=options.stop_wait_s,
             max_writes_in_flight=3,
+            max_busy_at_once=options.max_busy_at_once,
             max_write_failures=10,
         )
         self.handler = self.world.rules.prefill(settings, random)

@@ -172,7 +172,7 @@ def never_probes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Heartbeats, "probe_due", nothing)
 
 
-@prefill.without("no request is ever withheld")
+@prefill.without("no first request is ever withheld")
 def one_request_at_a_time(patch: pytest.MonkeyPatch) -> None:
     """The next chunk is asked for when the former one is scattered."""
     shipped = Repeats.send_request
@@ -181,12 +181,24 @@ def one_request_at_a_time(patch: pytest.MonkeyPatch) -> None:
     def send(self: Repeats, session: Session, chunk: Any) -> None:
         held = asked.get(session.id)
         if held is not None and held is not chunk and held.state is ChunkState.REQUESTED:
-            self._retry(chunk)
+            self._set_retry(chunk)
         else:
             asked[session.id] = chunk
             shipped(self, session, chunk)
 
     patch.setattr(Repeats, "send_request", send)
+
+
+@prefill.without("a crowd that was turned away takes turns")
+def crowd_has_no_turns(patch: pytest.MonkeyPatch) -> None:
+    """One that was turned away behind others waits until something of its session is scattered."""
+    patch.setattr(Repeats, "_set_turn", nothing)
+
+
+@prefill.without("whoever waits for no turn repeats by itself")
+def crowd_is_left_in_silence(patch: pytest.MonkeyPatch) -> None:
+    """An old answer takes a chunk out of the crowd, and nothing makes it ask again."""
+    patch.setattr(Repeats, "turned_away_no_more", lambda _, session, chunk: session.busy.pop(chunk))
 
 
 @prefill.without("a word is given when the bytes are there")

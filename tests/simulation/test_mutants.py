@@ -104,6 +104,7 @@ CAUGHT_BY_SEED = {
     "asks_once": ("lossy", 1),
     "says_ready_once": ("lossy", 1),
     "one_request_at_a_time": ("calm", 5),
+    "crowd_has_no_turns": ("calm", 23),
     "says_ready_too_early": ("calm", 1),
     "writes_again_unasked": ("lossy", 1),
     "any_rejection_counts": ("damage", 1),
@@ -141,6 +142,7 @@ HELD_ELSEWHERE = {
     "strangers_are_ignored": "tests/unit/decode_service/test_hearing.py",  # their lease lapses a little later
     "answers_of_another_life_count": "tests/unit/prefill_service/test_subscribing.py",  # as below
     "any_answer_counts": "tests/unit/prefill_service/test_subscribing.py",  # a region that went is asked for once more
+    "crowd_is_left_in_silence": "tests/unit/prefill_service/test_repeats.py",  # the place or the grant mostly comes
     "errors_are_ignored": "tests/unit/prefill_service/test_subscribing.py",  # as above
     "waits_for_memory_in_silence": "tests/unit/decode_service/test_replacing.py",  # rooms fail later, at their deadline
     "decode_restart_goes_unnoticed": "tests/unit/prefill_service/test_subscribing.py",  # ``unknown_room`` follows

@@ -6,7 +6,7 @@ from prefill_service.describing import Unsent
 from prefill_service.explaining import Explanation, explain_oldest, explain_refusals, explain_room, waiting_chunks
 from protocol.layout import LayoutDifference
 from protocol.messages import DoneStatus, GrantStatus, Refused, RefusedCode, Subscribe
-from tests.unit.prefill_service.bench import Bench, granted, sent
+from tests.unit.prefill_service.bench import CHUNK_TOKENS, Bench, granted, sent
 
 
 def why(bench: Bench, room: str = "r", chunk: int | None = 0) -> Explanation:
@@ -65,6 +65,18 @@ def test_a_request_shows_its_answer_and_its_next_repeat() -> None:
     words = told(why(bench))
     assert "it answered busy" in words
     assert " the request is repeated" in words
+
+
+def test_a_turned_away_chunk_shows_when_its_crowd_asks_again() -> None:
+    """One that repeats by itself no more waits for its turn, among so many."""
+    bench = Bench(max_busy_at_once=1)
+    bench.connect()
+    bench.whole_room("r", 3 * CHUNK_TOKENS)
+    for chunk in (1, 2, 0):
+        bench.respond("d0", "r", chunk, GrantStatus.BUSY)
+    words = told(why(bench))
+    assert " the next of 3 chunks that were turned away as busy ask again" in words
+    assert "the request is repeated" not in words
 
 
 def test_a_gated_chunk_shows_what_the_gate_needs_and_has() -> None:

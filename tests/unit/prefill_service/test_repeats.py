@@ -3,8 +3,9 @@
 import pytest
 
 from prefill_service.outputs import Channel, RoomFailed, Send, WriteChunk
-from prefill_service.repeats import BUNDLE_S, BUSY_AT_ONCE
-from protocol.messages import ChunkReady, DoneStatus, GrantStatus, StagingReq, WriteFailed
+from prefill_service.repeats import BUNDLE_S
+from prefill_service.state import TimerKey, TimerKind
+from protocol.messages import ChunkReady, DoneStatus, Error, ErrorCode, GrantStatus, StagingReq, WriteFailed
 from tests.unit.prefill_service.bench import CHUNK_TOKENS, PAGES, Bench, granted, of_type, sent
 
 
@@ -96,19 +97,82 @@ def test_one_sided_failures_end_with_the_room() -> None:
     assert [failed.code for failed in of_type(out, RoomFailed)] == ["write_failed"]
 
 
-def test_crowd_of_busy_chunks_shares_the_rate_of_a_few() -> None:
-    """One of three times as many as repeat at the usual pace waits up to three of the longest intervals, and no longer."""
-    bench = Bench(page_size=100)
+def turned_away(bench: Bench, seconds: float) -> list[int]:
+    """The chunks that ask in so many seconds, in their order; all that ask in vain."""
+    asked = []
+    until = bench.now + seconds
+    while bench.now < until:
+        for message in sent(bench.run(BUNDLE_S / 5), StagingReq):
+            asked.append(message.chunk)
+            bench.respond("d0", "r", message.chunk, GrantStatus.BUSY)
+    return asked
+
+
+def test_crowd_of_busy_chunks_asks_at_the_rate_of_a_few() -> None:
+    """Whatever their number, as many ask within the longest interval as may repeat by themselves: those that waited longest."""
+    few, limit_s = 16, Bench().handler.settings.retry_limit_s
+    for chunks in (2 * few, 10 * few):
+        bench = crowd(chunks, few)
+        turned_away(bench, limit_s)
+        asked = [turned_away(bench, limit_s) for _ in range(chunks // few)]
+        assert all(abs(len(once) - few) <= 2 for once in asked)
+        assert sum(map(len, asked)) - 2 * few <= len({chunk for once in asked for chunk in once}) <= chunks
+
+
+def crowd(chunks: int, few: int) -> Bench:
+    """A room all of whose chunks were turned away, ``few`` being no crowd."""
+    bench = Bench(page_size=100, max_busy_at_once=few)
     bench.connect()
-    chunks = 3 * BUSY_AT_ONCE
     bench.submit("r", chunks * CHUNK_TOKENS)
     for chunk in range(chunks):
         bench.respond("d0", "r", chunk, GrantStatus.BUSY)
-    limit_s = bench.handler.settings.retry_limit_s
-    early = [message.chunk for message in sent(bench.run(3 * limit_s * 0.79), StagingReq)]
-    assert 0 in early
-    assert chunks - 1 not in early
-    assert chunks - 1 in [message.chunk for message in sent(bench.run(3 * limit_s * 0.21), StagingReq)]
+    return bench
+
+
+def test_turns_go_on_until_nobody_is_turned_away() -> None:
+    """A crowd that has become small is asked for as before, and the last one, too; without any, nothing is due."""
+    bench = crowd(5, 2)
+    for chunk in range(4):
+        bench.respond("d0", "r", chunk, GrantStatus.PENDING)
+    due = TimerKey(TimerKind.TURN, "d0")
+    assert due in bench.handler.state.timers
+    assert 4 in [message.chunk for message in sent(bench.run(BUNDLE_S), StagingReq)]
+    bench.respond("d0", "r", 4, GrantStatus.PENDING)
+    bench.run(BUNDLE_S)
+    assert due not in bench.handler.state.timers
+
+
+def test_lost_request_of_a_turn_is_repeated() -> None:
+    """One that asked in its turn and hears nothing asks again by itself, like any other."""
+    bench = crowd(40, 1)
+    asked = {message.chunk for message in sent(bench.run(BUNDLE_S), StagingReq)}
+    assert 1 <= len(asked) <= 2
+    assert asked <= {message.chunk for message in sent(bench.run(1.0), StagingReq)}
+
+
+@pytest.mark.parametrize("status", [GrantStatus.PENDING, GrantStatus.GRANTED])
+def test_old_answers_end_no_repeats(status: GrantStatus) -> None:
+    """One that waits for its turn and hears an older answer, or a grant that is over, goes on asking."""
+    bench = Bench(max_busy_at_once=1)
+    bench.connect()
+    bench.submit("r", 3 * CHUNK_TOKENS)
+    (write,) = of_type(bench.grant("d0", "r", 0, granted(1)), WriteChunk)
+    bench.finish(write)
+    bench.judge("d0", "r", 0, 1, DoneStatus.STALE)
+    for chunk in (1, 2, 0):
+        bench.respond("d0", "r", chunk, GrantStatus.BUSY)
+    if status is GrantStatus.GRANTED:
+        bench.grant("d0", "r", 0, granted(1))
+    else:
+        bench.respond("d0", "r", 0, status)
+    assert 0 in [message.chunk for message in sent(bench.run(3.0), StagingReq)]
+
+
+def test_turns_end_with_the_session() -> None:
+    """A new session asks for everything at once, and nobody takes turns in it before D turns some away."""
+    bench = crowd(5, 2)
+    bench.hear("d0", Error(bench.sessions["d0"], ErrorCode.UNKNOWN_SESSION, "who?", "STAGING_REQ"))
+    assert TimerKey(TimerKind.TURN, "d0") not in bench.handler.state.timers
 
 
 def test_long_waits_of_many_chunks_end_together() -> None:
