@@ -82,7 +82,7 @@ def bench_scatter(effort: Effort) -> Iterator[Row]:
 def _bench(name: str, copy: Copy, effort: Effort) -> Iterator[Row]:
     """With numpy, and beside it in the compiled loop where that can be had."""
     sizes = [(row, page) for row in ROW_BYTES for page in PAGE_SIZES if not effort.short or (row, page) in SHORT_SIZES]
-    ways = ("numpy", "compiled") if _has_compiled_copies() else ("numpy",)
+    ways = ("numpy", "compiled") if has_compiled_copies() else ("numpy",)
     effort.view.phase(name, len(sizes))
     for done, (row_bytes, page_size) in enumerate(sizes, start=1):
         rates = _rates(copy, row_bytes, page_size, ways, effort)
@@ -111,7 +111,8 @@ def _rates(copy: Copy, row_bytes: int, page_size: int, ways: tuple[str, ...], ef
     return {way: plain.num_bytes / median(taken) / 1e9 for way, taken in times.items()}
 
 
-def _has_compiled_copies() -> bool:
+def has_compiled_copies() -> bool:
+    """Whether the compiled loop can be had here."""
     try:
         load_copy_rows()
     except CompiledCopiesError:

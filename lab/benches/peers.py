@@ -9,7 +9,7 @@ import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -109,7 +109,7 @@ def bench_peers(effort: Effort) -> Iterator[Row]:
     for plane, rivals in (("shm", (NIXL_HOST,)), ("zmq", (MOONCAKE, NIXL_TCP, NIXL_POLLED))):
         if not any(rival.name in rates for rival in rivals):
             continue
-        ours = measure(replace(Case(plane, PRESET, 4, 8, 0), round_bytes=effort.pick(80, 512) << 20), effort)[False]
+        ours = measure(Case(plane, PRESET, 4, 8, effort.pick(80, 512) << 20), "numpy", effort)[False]
         for rival in rivals:
             if rival.name in rates:
                 target = () if rival.polled else (ratio_at_least(1.0),)
