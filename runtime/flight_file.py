@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import xxhash
 
-from runtime.freezing import Encoder
+from runtime.freezing import Encoder, to_json
 from runtime.recorder import Entry, Raised, Recording
 from runtime.thawing import Decoder, ThawError
 
@@ -125,7 +125,7 @@ def _new_values(encoder: Encoder) -> Iterator[str]:
 
 
 def _line(kind: str, content: object) -> str:
-    return json.dumps({kind: content}, separators=(",", ":"))
+    return to_json({kind: content})
 
 
 _BODY: Final = '","body":'

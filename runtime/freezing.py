@@ -32,6 +32,8 @@ MAX_NODES: Final = 10_000
 """Changeable objects of one machine that are worth the time to copy (a few microseconds each)."""
 
 _ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
+_PLAIN: Final = _ATOMS - {bytes}
+"""What JSON has itself."""
 _SHARE_FROM: Final = 160
 """Characters from which on a frozen dataclass is written once and referred to."""
 
@@ -66,6 +68,10 @@ class Frozen:
 
     nodes: tuple[Node, ...]
     weight: int
+
+
+to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
+"""One line of JSON of plain values; one encoder for all lines, since ``json.dumps`` makes another one each time."""
 
 
 def class_name(kind: type) -> str:
@@ -184,7 +190,7 @@ class Encoder:
 
     def text(self, value: object) -> str:
         """One line of JSON."""
-        return json.dumps(self.plain(value), separators=(",", ":"))
+        return to_json(self.plain(value))
 
     def plain(self, value: Any) -> Any:  # noqa: ANN401, PLR0911 - any value; one return per kind
         """What ``json`` can write."""
@@ -196,7 +202,9 @@ class Encoder:
         if isinstance(value, Enum):
             return {"e": class_name(kind), "n": value.name}
         if isinstance(value, tuple):
-            parts = [self.plain(part) for part in value]
+            if kind is tuple and _PLAIN.issuperset(map(type, value)):
+                return value  # mostly page numbers, and very many of them
+            parts = self._all(value)
             return {"n": class_name(kind), "f": parts} if hasattr(kind, "_fields") else parts
         if isinstance(value, Mapping):
             return {"m": [[self.plain(key), self.plain(item)] for key, item in value.items()]}
@@ -204,19 +212,22 @@ class Encoder:
             return {"z": sorted((self.plain(item) for item in value), key=json.dumps)}
         if isinstance(value, list):
             # Only as an argument: what a caller handed over in a list is read as a sequence.
-            return [self.plain(part) for part in value]
+            return self._all(value)
         if dataclasses.is_dataclass(kind) and (_is_still(kind) or issubclass(kind, Exception)):
             return self._shared(value)
         raise FreezeError(f"{class_name(kind)} cannot be written down")
+
+    def _all(self, values: Iterable[Any]) -> list[Any]:
+        return [value if type(value) in _PLAIN else self.plain(value) for value in values]
 
     def _shared(self, value: Any) -> dict[str, object]:  # noqa: ANN401 - any frozen dataclass
         known = self._by_id.get(id(value))
         if known is not None:
             return known[1]
         kind = type(value)
-        parts = [self.plain(getattr(value, field.name)) for field in dataclasses.fields(kind)]
+        parts = self._all(getattr(value, field.name) for field in dataclasses.fields(kind))
         plain: dict[str, object] = {"c": class_name(kind), "f": parts}
-        text = json.dumps(plain, separators=(",", ":"))
+        text = to_json(plain)
         if len(text) < _SHARE_FROM:
             return plain
         digest = hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -106,7 +106,7 @@ def _whole(flat: Any) -> Any:  # noqa: ANN401 - any value
     if code == _ENUM:
         kind: Any = _CLASSES[members[0] - _FIRST_CLASS]
         return kind[members[1]]
-    values = [_whole(member) for member in members]
+    values = [_whole(member) if isinstance(member, tuple) else member for member in members]
     if code == _TUPLE:
         return tuple(values)
     if code == _MAPPING:
