@@ -44,7 +44,7 @@ class DecodeServiceConfig(Settings):
     )
     nixl_devices: str = setting("", kind=TEXT, help="Network devices of the nixl plane (UCX_NET_DEVICES); empty: loopback.")
     piece_bytes: int = setting(
-        1 << 20, kind=SIZE, minimum=4096, maximum=MAX_DATA_PIECE_BYTES, help="Largest piece of payload on the zmq plane."
+        4 << 20, kind=SIZE, minimum=4096, maximum=MAX_DATA_PIECE_BYTES, help="Largest piece of payload on the zmq plane."
     )
     checksums: bool = setting(True, kind=SWITCH, help="Verify the xxh3 checksum of every slice before it is scattered.")
     shm_dir: Path = setting(Path("/dev/shm"), kind=PATH, help="Directory in memory for staging segments.")  # noqa: S108

@@ -32,7 +32,7 @@ FAN_OUT_BUDGET = 256
 FAN_OUT_PAUSE_S = 0.1
 """Between two of these goes. Whoever waits is told at once, and a grant brings the watermark with it: with many sessions and
 many frees, each of the others is told of the latest watermark only."""
-MAX_COPIES = 32
+MAX_COPIES = 8
 """Pieces that wait for a worker; beyond that the data socket is not read and its writers wait."""
 
 

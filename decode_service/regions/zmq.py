@@ -14,7 +14,7 @@ from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
 from protocol.messages import ChunkReady, DataPiece, Descriptor
 from runtime.endpoint import Context, Protect, SocketLimits, bind_socket, leave_open, open_socket
 
-RECEIVE_QUEUE = 16
+RECEIVE_QUEUE = 4
 """Pieces of one writer that may wait in memory; beyond that its connection is not read and the writer waits."""
 
 

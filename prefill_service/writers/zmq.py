@@ -20,7 +20,7 @@ from protocol.messages import DataPiece, Descriptor
 from runtime.endpoint import Context, SendOutcome, Socket, SocketLimits, connect_socket, open_socket, send_frames
 from runtime.errors import StartError
 
-SEND_QUEUE = 16
+SEND_QUEUE = 4
 """Pieces that wait in the socket; the rest of a slice stays with us until there is room."""
 MAX_URGENT = 256
 
