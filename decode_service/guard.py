@@ -67,6 +67,12 @@ _REFUSALS = {
     Denial.TOO_MANY: (RefusedCode.TOO_MANY_SESSIONS, "this key holds as many sessions as it may"),
 }
 
+_HANDSHAKES = {
+    "HANDSHAKE_FAILED_AUTH": "its key is not on the allow-list",
+    "HANDSHAKE_FAILED_PROTOCOL": "it is no prefill daemon, or one side has keys and the other has none",
+    "HANDSHAKE_FAILED_NO_DETAIL": "it is no prefill daemon, or knows another key of this one; it hung up",
+}
+
 
 class Guard:
     """Judges what comes to one rank's sockets. ``security`` is ``None`` for a daemon without keys."""
@@ -110,9 +116,13 @@ class Guard:
         if arrival.peer:
             self._waste.spend(arrival.peer, now)
 
-    def handshake_failed(self, kind: str) -> None:
-        """A connection did not come about."""
+    def handshake_failed(self, kind: str, address: str, now: float) -> None:
+        """A connection to ``address`` did not come about; ``kind`` is zmq's word for why."""
         self.handshakes_failed[kind.removeprefix("HANDSHAKE_FAILED_").lower()] += 1
+        suppressed = self._limit.admit((kind, address), now)
+        if suppressed is not None:
+            detail = {"reason": _HANDSHAKES.get(kind, kind), "address": address, "suppressed": suppressed}
+            self._log.warning("peer_handshake_failed", event_name=kind, **detail)
 
     def denial(self, arrival: Arrival, message: ToDecode | DataPiece, sessions: SessionTable, now: float) -> Denial | None:
         """Why a valid message must not reach the machine; ``None`` if it may."""

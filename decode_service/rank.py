@@ -294,7 +294,4 @@ class DecodeRank:
         self._perform(self.handler.receive_error(route, error, now))
 
     def _handshake_failed(self, event: ConnectionEvent) -> None:
-        self._guard.handshake_failed(event.name)
-        suppressed = self._limit.admit(("handshake", event.name), self._loop.clock())
-        if suppressed is not None:
-            self._log.warning("peer_handshake_failed", event_name=event.name, address=event.address, suppressed=suppressed)
+        self._guard.handshake_failed(event.name, event.address, self._loop.clock())

@@ -255,6 +255,19 @@ def test_without_keys_garbage_is_rationed_by_connection() -> None:
     assert guard.counts() == {"secured": False, "denied": {Denial.WASTE.value: 1}, "handshakes_failed": {}}
 
 
+def test_a_failed_handshake_is_named_in_words_and_not_too_often() -> None:
+    """The log says what it may be that connected, once for each port and kind in a while; all of them are counted."""
+    guard = Guard(None, logger())
+    with capture_logs() as lines:
+        for _ in range(3):
+            guard.handshake_failed("HANDSHAKE_FAILED_PROTOCOL", "tcp://127.0.0.1:7600", 0.0)
+        guard.handshake_failed("HANDSHAKE_FAILED_NO_DETAIL", "tcp://127.0.0.1:7600", 0.0)
+    assert [line["event"] for line in lines] == ["peer_handshake_failed"] * 2
+    assert "no prefill daemon" in lines[0]["reason"]
+    assert "hung up" in lines[1]["reason"]
+    assert guard.handshakes_failed == {"protocol": 3, "no_detail": 1}
+
+
 def test_an_answer_to_a_stranger_tells_nothing(border: Border) -> None:
     """A session that nobody has is answered as always, so a name that was guessed wrong and one that ended look alike."""
     peer = border.connect("a")
