@@ -1,13 +1,15 @@
 """One prefill rank's control connection to one decode rank."""
 
 from collections.abc import Callable
+from functools import partial
 
 from prefill_service.describing import Unsent
 from prefill_service.surroundings import Surroundings
 from protocol.codec import decode_to_prefill, encode
 from protocol.errors import RemoteProtocolError
 from protocol.messages import Subscribe, ToDecode, ToPrefill
-from runtime.endpoint import DealerEndpoint, SendOutcome
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import SendOutcome
 
 
 class PeerLink:
@@ -22,7 +24,8 @@ class PeerLink:
     ) -> None:
         self.peer = peer
         self._connections = around.connections
-        self.dealer = DealerEndpoint(around.context, peer, connect=self._connections.connect)
+        connect = partial(self._connections.connect, came_about=self._send_opening)
+        self.dealer = DealerEndpoint(around.context, peer, connect=connect)
         self._loop = around.loop
         self._receive = receive
         self._refuse = refuse
@@ -43,16 +46,14 @@ class PeerLink:
         self._count(outcome)
         if isinstance(message, Subscribe):
             self._opening = frames if outcome is SendOutcome.FULL else None
-            self._watch()
         return outcome
 
     def unsent(self) -> Unsent | None:
         """What did not leave since the last message that did, and why; ``None`` if nothing is held up."""
         if self._unsent_since is None:
             return None
-        connected, reason = self._connections.state_of(self.dealer.socket)
-        obstacle = "the queue is full towards" if connected else "no connection to"
-        return Unsent(self._unsent_since, self._unsent, obstacle, reason)
+        obstacle = "the queue is full towards" if self.dealer.connection.connected else "no connection to"
+        return Unsent(self._unsent_since, self._unsent, obstacle, self._connections.trouble_of(self.dealer.socket))
 
     def read(self, limit: int) -> bool:
         """Take at most ``limit`` messages; true if more may be waiting."""
@@ -73,7 +74,6 @@ class PeerLink:
     def close(self, linger_ms: int) -> None:
         """Stop reading and close; what was just sent gets at most ``linger_ms`` to leave."""
         self._loop.remove_reader(self.dealer.socket)
-        self._loop.remove_writer(self.dealer.socket)
         self._connections.forget(self.dealer.socket)
         self.dealer.close(linger_ms)
 
@@ -81,7 +81,6 @@ class PeerLink:
         if self._opening is not None and self.dealer.send(self._opening) is not SendOutcome.FULL:
             self._opening = None
             self._count(SendOutcome.SENT)
-            self._watch()
 
     def _count(self, outcome: SendOutcome) -> None:
         if outcome is SendOutcome.SENT:
@@ -90,9 +89,3 @@ class PeerLink:
         self._unsent += 1
         if self._unsent_since is None:
             self._unsent_since = self._loop.clock()
-
-    def _watch(self) -> None:
-        if self._opening is not None:
-            self._loop.add_writer(self.dealer.socket, self._send_opening)
-        else:
-            self._loop.remove_writer(self.dealer.socket)

@@ -2,27 +2,22 @@
 
 libzmq connects anew after a lost connection, but not after a failed handshake: a client whose key was not on the allow-list
 yet, or that met something else on the port, would wait for ever. Here a failed handshake is counted, logged and tried again
-after ``RETRY_S``, and a changed key makes every connection anew. What was queued in a connection is lost with it, as with any
-other lost connection; the protocol repeats it.
+after ``RETRY_S``, and a changed key makes every connection anew. What was queued in a connection that is made anew is lost with
+it; the protocol repeats it.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from runtime.addresses import is_loopback_endpoint
-from runtime.endpoint import Socket, connect_socket, reconnect_socket
+from runtime.connection import Connection
+from runtime.endpoint import Socket
 from runtime.errors import StartError
 from runtime.logs import logger
 from runtime.loop import EventLoop
-from runtime.monitor import (
-    CONNECT_RETRIED,
-    DISCONNECTED,
-    HANDSHAKE_FAILED,
-    HANDSHAKE_SUCCEEDED,
-    ConnectionEvent,
-    ConnectionMonitor,
-)
+from runtime.monitor import ConnectionEvent
 from runtime.rate_limit import RateLimit
 from runtime.security import CHECK_S, ClientSecurity
 
@@ -30,7 +25,6 @@ RETRY_S = 1.0
 WARN_S = 60.0
 """How often the log says that connections beyond this host are not encrypted."""
 LOG_S = 10.0
-_EVENTS = HANDSHAKE_FAILED | HANDSHAKE_SUCCEEDED | DISCONNECTED | CONNECT_RETRIED
 _REASONS = {
     "HANDSHAKE_FAILED_AUTH": "the decode daemon does not allow this client's key",
     "HANDSHAKE_FAILED_PROTOCOL": "one side has keys and the other has none, or no decode daemon listens there",
@@ -38,19 +32,24 @@ _REASONS = {
 }
 
 
+def nothing() -> None:
+    """Nobody waits for the connection."""
+
+
 @dataclass(slots=True)
-class _Connection:
+class _Kept:
+    """A connection, and what is needed to bring it about again."""
+
     socket: Socket
-    address: str
+    connection: Connection
     server: str
     """The decode endpoint whose key counts."""
-    monitor: ConnectionMonitor
+    came_about: Callable[[], None]
     retry_at: float | None = None
     attempt: int = 0
     """Which of the server's keys is tried."""
     wants_other_key: bool = False
     """The other side hung up on this one, and there is another."""
-    connected: bool = False
     trouble: str = ""
     """Why the last handshake failed, until one succeeds."""
 
@@ -63,7 +62,7 @@ class Connections:
         self._loop = loop
         self._security = security
         self._insecure = insecure
-        self._open: dict[Socket, _Connection] = {}
+        self._open: dict[Socket, _Kept] = {}
         self._retries: set[Socket] = set()
         self._log = logger()
         self._limit = RateLimit(LOG_S)
@@ -79,44 +78,42 @@ class Connections:
             None if self._security.keys_known(endpoint) else f"the public key of {endpoint} is not known: add it to server_keys"
         )
 
-    def connect(self, socket: Socket, address: str, server: str | None = None) -> None:
-        """Connect and stay connected until ``forget``. ``server``: the endpoint whose key counts. Raises ``StartError``.
+    def connect(
+        self, socket: Socket, address: str, server: str | None = None, came_about: Callable[[], None] = nothing
+    ) -> Connection:
+        """Connect and stay connected until ``forget``, calling ``came_about`` each time. Raises ``StartError``.
 
-        After an error the socket is closed.
+        ``server``: the endpoint whose key counts. After an error the socket is closed.
         """
         server = server or address
         try:
             self._allow(socket, server, attempt=0)
-            monitor = ConnectionMonitor(socket, _EVENTS, partial(self._changed, socket))
         except StartError:
             socket.close()
             raise
-        try:
-            connect_socket(socket, address)
-        except StartError:
-            monitor.socket.close()
-            raise
-        self._open[socket] = _Connection(socket, address, server, monitor)
-        self._loop.add_reader(monitor.socket, monitor.read)
+        connection = Connection(socket, address, partial(self._changed, socket))
+        self._open[socket] = _Kept(socket, connection, server, came_about)
+        self._loop.add_reader(connection.source, connection.read)
+        return connection
 
     def forget(self, socket: Socket) -> None:
         """Before the socket is closed."""
-        connection = self._open.pop(socket, None)
+        kept = self._open.pop(socket, None)
         self._retries.discard(socket)
-        if connection is not None:
-            self._loop.remove_reader(connection.monitor.socket)
-            connection.monitor.close()
+        if kept is not None:
+            self._loop.remove_reader(kept.connection.source)
+            kept.connection.close()
 
-    def state_of(self, socket: Socket) -> tuple[bool, str]:
-        """Whether this socket is connected, and why its last handshake failed (empty: none has since one succeeded)."""
-        connection = self._open.get(socket)
-        return (False, "") if connection is None else (connection.connected, connection.trouble)
+    def trouble_of(self, socket: Socket) -> str:
+        """Why this socket's last handshake failed; empty if none has since one succeeded."""
+        kept = self._open.get(socket)
+        return "" if kept is None else kept.trouble
 
     def reload(self) -> None:
         """Read the keys now, and make every connection anew if they are different."""
         if self._security is not None and self._security.reload():
-            for connection in self._open.values():
-                self._again(connection)
+            for kept in self._open.values():
+                self._again(kept)
 
     def counts(self) -> dict[str, object]:
         """Failed handshakes by kind."""
@@ -133,9 +130,9 @@ class Connections:
     def tick(self, now: float) -> None:
         """Do what is due."""
         for socket in tuple(self._retries):
-            connection = self._open[socket]
-            if connection.retry_at is not None and now >= connection.retry_at:
-                self._again(connection)
+            kept = self._open[socket]
+            if kept.retry_at is not None and now >= kept.retry_at:
+                self._again(kept)
         if self._warn_at is not None and now >= self._warn_at:
             self._warn(now)
         if self._security is not None and now >= self._check_at:
@@ -154,56 +151,56 @@ class Connections:
         elif not is_loopback_endpoint(server) and self._warn_at is None:
             self._warn_at = self._loop.clock()
 
-    def _again(self, connection: _Connection) -> None:
-        self._cancel_retry(connection)
-        connection.attempt += connection.wants_other_key
-        connection.wants_other_key = False
+    def _again(self, kept: _Kept) -> None:
+        self._cancel_retry(kept)
+        kept.attempt += kept.wants_other_key
+        kept.wants_other_key = False
         try:
-            self._allow(connection.socket, connection.server, connection.attempt)
-            reconnect_socket(connection.socket, connection.address)
+            self._allow(kept.socket, kept.server, kept.attempt)
+            kept.connection.renew()
         except StartError as error:
             # A key that was taken off the list of servers: nothing is said to that endpoint until it is back.
-            self._log.warning("reconnect_failed", address=connection.address, reason=str(error))
-            self._retry_later(connection)
+            self._log.warning("reconnect_failed", address=kept.connection.address, reason=str(error))
+            self._retry_later(kept)
 
     def _changed(self, socket: Socket, event: ConnectionEvent) -> None:
-        connection = self._open.get(socket)
-        if connection is None:
+        kept = self._open.get(socket)
+        if kept is None:
             return
-        connection.connected = event.name == "HANDSHAKE_SUCCEEDED"
-        if connection.connected:
-            connection.trouble = ""
+        if event.name == "HANDSHAKE_SUCCEEDED":
+            kept.trouble = ""
+            kept.came_about()
         if event.name == "DISCONNECTED":
             # libzmq says at once if it tries again. If it does not, what it met was so wrong that it has given up.
-            self._retry_later(connection)
+            self._retry_later(kept)
         elif event.name in {"CONNECT_RETRIED", "HANDSHAKE_SUCCEEDED"}:
-            if not connection.wants_other_key:
-                self._cancel_retry(connection)
+            if not kept.wants_other_key:
+                self._cancel_retry(kept)
         else:
-            self._failed(connection, event)
+            self._failed(kept, event)
 
-    def _failed(self, connection: _Connection, event: ConnectionEvent) -> None:
+    def _failed(self, kept: _Kept, event: ConnectionEvent) -> None:
         self.failures[event.name.lower()] += 1
-        connection.trouble = _REASONS.get(event.name, event.name)
-        suppressed = self._limit.admit((connection.address, event.name), self._loop.clock())
+        kept.trouble = _REASONS.get(event.name, event.name)
+        suppressed = self._limit.admit((kept.connection.address, event.name), self._loop.clock())
         if suppressed is not None:
-            detail = {"reason": connection.trouble, "suppressed": suppressed}
-            self._log.warning("peer_handshake_failed", address=connection.address, **detail)
+            detail = {"reason": kept.trouble, "suppressed": suppressed}
+            self._log.warning("peer_handshake_failed", address=kept.connection.address, **detail)
         if event.name == "HANDSHAKE_FAILED_NO_DETAIL":
-            connection.wants_other_key = self._has_other_key(connection)
-        self._retry_later(connection)
+            kept.wants_other_key = self._has_other_key(kept)
+        self._retry_later(kept)
 
-    def _has_other_key(self, connection: _Connection) -> bool:
-        return self._security is not None and self._security.keys_known(connection.server) > 1
+    def _has_other_key(self, kept: _Kept) -> bool:
+        return self._security is not None and self._security.keys_known(kept.server) > 1
 
-    def _retry_later(self, connection: _Connection) -> None:
-        if connection.retry_at is None:
-            connection.retry_at = self._loop.clock() + RETRY_S
-            self._retries.add(connection.socket)
+    def _retry_later(self, kept: _Kept) -> None:
+        if kept.retry_at is None:
+            kept.retry_at = self._loop.clock() + RETRY_S
+            self._retries.add(kept.socket)
 
-    def _cancel_retry(self, connection: _Connection) -> None:
-        connection.retry_at = None
-        self._retries.discard(connection.socket)
+    def _cancel_retry(self, kept: _Kept) -> None:
+        kept.retry_at = None
+        self._retries.discard(kept.socket)
 
     def _warn(self, now: float) -> None:
         open_now = sorted({entry.server for entry in self._open.values() if not is_loopback_endpoint(entry.server)})

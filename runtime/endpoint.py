@@ -1,4 +1,4 @@
-"""Control sockets with bounded queues and sends that never block: the only place where control traffic meets zmq.
+"""Sockets with bounded queues and sends that never block, and the listening side of control traffic.
 
 ZeroMQ is not an acknowledgement: a message that was ``SENT`` may still be lost with its connection. What it promises here is
 that messages arrive whole, and that no peer can make this side wait or remember more than its queues hold.
@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 import zmq
 
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
 from runtime.errors import StartError
+
+T = TypeVar("T")
 
 Frames = Sequence[bytes | memoryview | zmq.Frame]
 Socket = zmq.Socket[bytes]
@@ -28,7 +31,7 @@ class SendOutcome(StrEnum):
 
     SENT = "sent"
     FULL = "full"
-    """The peer's queue is full, or there is no connection yet."""
+    """The peer's queue is full, or there is no connection."""
     UNROUTABLE = "unroutable"
     """No connection has this route any more."""
 
@@ -114,9 +117,13 @@ def bind_socket(socket: Socket, address: str) -> str:
 
 
 def connect_socket(socket: Socket, address: str) -> None:
-    """Connect in the background and for ever, at most ``RECONNECT_MAX_MS`` apart; queue only while connected."""
+    """Connect in the background and for ever, at most ``RECONNECT_MAX_MS`` apart.
+
+    What is sent waits for the connection and outlives it, unless the socket has ``IMMEDIATE``. Never set that on one which
+    receives messages of several frames: libzmq 4.3 drops what such a socket holds of a connection when it takes note of its
+    end. Where that happens between two frames of a message, the next read ends the process (assertion ``!_more``).
+    """
     _allow_ipv6(socket, address)
-    socket.set(zmq.IMMEDIATE, 1)
     socket.set(zmq.RECONNECT_IVL, RECONNECT_MS)
     socket.set(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
     try:
@@ -160,12 +167,17 @@ def send_frames(socket: Socket, frames: Frames) -> SendOutcome:
 
 def receive_frames(socket: Socket) -> list[bytes] | None:
     """The next message, or ``None`` if none is waiting."""
-    # Asking for events makes libzmq notice connections that have ended. By itself it does so in every hundredth read, be that
-    # amid a message, whose rest is gone then: on a new connection the next read fails its assertion !_more.
-    if not int(socket.get(zmq.EVENTS)) & zmq.POLLIN:
-        return None
+    return _unless_empty(lambda: socket.recv_multipart(zmq.NOBLOCK))
+
+
+def receive_parts(socket: Socket) -> list[zmq.Frame] | None:
+    """As ``receive_frames``, without copying, and each frame with what zmq knows about its sender."""
+    return _unless_empty(lambda: socket.recv_multipart(zmq.NOBLOCK, copy=False))
+
+
+def _unless_empty(receive: Callable[[], list[T]]) -> list[T] | None:
     try:
-        return socket.recv_multipart(zmq.NOBLOCK)
+        return receive()
     except zmq.Again:
         return None
 
@@ -221,50 +233,11 @@ class RouterEndpoint:
 
     def receive_identified(self) -> tuple[bytes, list[bytes], str] | None:
         """As ``receive``, with the user id that the connection was authenticated as; only for a protected socket."""
-        try:
-            frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
-        self.counters.received += 1
-        return frames[0].bytes, [frame.bytes for frame in frames[1 : MAX_FRAMES + 2]], user_of(frames[0])
-
-    def close(self, linger_ms: int = 0) -> None:
-        """Close; what was just sent gets at most ``linger_ms`` to leave."""
-        self.socket.close(linger_ms)
-
-
-class DealerEndpoint:
-    """The connecting side: one peer, which may come, go and come back."""
-
-    def __init__(
-        self,
-        context: Context,
-        address: str,
-        limits: SocketLimits = CONTROL_LIMITS,
-        connect: Callable[[Socket, str], None] = connect_socket,
-    ) -> None:
-        self.socket = open_socket(context, zmq.DEALER, limits)
-        if address.startswith("ipc://"):
-            # The kernel probes no unix socket, and a child of a dead daemon may hold it open. Who connects reads all the time.
-            self.socket.set(zmq.HEARTBEAT_IVL, KEEPALIVE_S * 1000)
-            self.socket.set(zmq.HEARTBEAT_TIMEOUT, UNANSWERED_MS)
-        connect(self.socket, address)
-        self.address = address
-        self.counters = EndpointCounters()
-
-    def send(self, frames: Sequence[bytes]) -> SendOutcome:
-        """Send without blocking; ``FULL`` also while there is no connection."""
-        outcome = send_frames(self.socket, frames)
-        self.counters.sends[outcome] += 1
-        return outcome
-
-    def receive(self) -> list[bytes] | None:
-        """The next message, at most ``MAX_FRAMES + 1`` frames of it, or ``None``."""
-        frames = receive_frames(self.socket)
+        frames = receive_parts(self.socket)
         if frames is None:
             return None
         self.counters.received += 1
-        return frames[: MAX_FRAMES + 1]
+        return frames[0].bytes, [frame.bytes for frame in frames[1 : MAX_FRAMES + 2]], user_of(frames[0])
 
     def close(self, linger_ms: int = 0) -> None:
         """Close; what was just sent gets at most ``linger_ms`` to leave."""

@@ -11,10 +11,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
-from runtime.endpoint import DealerEndpoint, SendOutcome, SocketLimits, open_context
+import zmq
+
+from runtime.connection import Connection
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import SendOutcome, Socket, SocketLimits, open_context
 from runtime.engine_protocol import MAX_ENGINE_MESSAGE_BYTES, EngineError, pack, unpack
 from runtime.loop import EventLoop
-from runtime.monitor import DISCONNECTED, ConnectionEvent, ConnectionMonitor
+from runtime.monitor import ConnectionEvent
 
 MAX_QUEUED = 65_536
 """Requests that may wait for the daemon; one more is refused with ``busy``."""
@@ -27,9 +31,8 @@ class EngineClient:
         self.path = Path(path)
         self._context = open_context(1, 16)
         limits = SocketLimits(MAX_QUEUED, MAX_QUEUED, MAX_ENGINE_MESSAGE_BYTES)
-        self._dealer = DealerEndpoint(self._context, f"ipc://{self.path}", limits)
+        self._dealer = DealerEndpoint(self._context, f"ipc://{self.path}", limits, self._connect)
         self._loop = EventLoop()
-        self._monitor = ConnectionMonitor(self._dealer.socket, DISCONNECTED, self._disconnected)
         self._numbers = count(1)
         self._guard = threading.Lock()
         self._queued: deque[int] = deque()
@@ -37,7 +40,7 @@ class EngineClient:
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._closed = False
         self._loop.add_reader(self._dealer.socket, self._read)
-        self._loop.add_reader(self._monitor.socket, self._monitor.read)
+        self._loop.add_reader(self._dealer.connection.source, self._dealer.connection.read)
         self._thread = threading.Thread(target=self._run, name="engine-client", daemon=True)
         self._thread.start()
 
@@ -78,14 +81,18 @@ class EngineClient:
         finally:
             with self._guard:
                 self._closed = True
-            self._monitor.close()
             self._dealer.close()
             self._context.term()
             self._loop.close()
             self._fail(tuple(self._waiting), EngineError("closed", "the client was closed before the answer came"))
 
+    def _connect(self, socket: Socket, address: str) -> Connection:
+        # A request that has failed with its connection must not be carried out by the next daemon. Answers have one frame.
+        socket.set(zmq.IMMEDIATE, 1)
+        return Connection(socket, address, self._changed)
+
     def _send_queued(self) -> None:
-        while self._queued:
+        while self._queued and self._dealer.connection.connected:
             number = self._queued[0]
             if self._dealer.send([self._frames[number]]) is not SendOutcome.SENT:
                 self._loop.add_writer(self._dealer.socket, self._send_queued)
@@ -114,7 +121,15 @@ class EngineClient:
         else:
             future.set_exception(EngineError.from_body(body))
 
-    def _disconnected(self, event: ConnectionEvent) -> None:  # noqa: ARG002 - there is only one connection
+    def _changed(self, event: ConnectionEvent) -> None:
+        if event.name == "HANDSHAKE_SUCCEEDED":
+            # Until the socket is asked what goes, it may write into the former connection's queue, which nobody reads.
+            self._dealer.socket.get(zmq.EVENTS)
+            self._send_queued()
+        elif event.name == "DISCONNECTED":
+            self._disconnected()
+
+    def _disconnected(self) -> None:
         # Answers that arrived before the end are still in the socket; what is then unanswered never will be.
         while self._read(1):
             pass

@@ -59,6 +59,7 @@ EXTRAS = {"opentelemetry": "otel", "numba": "fast", "llvmlite": "fast"}
 
 MSGPACK_HOMES = {"protocol.codec", "runtime.engine_protocol", "runtime.packing"}
 ZMQ_HOMES = {
+    "runtime.dealer_endpoint",
     "runtime.endpoint",
     "runtime.engine_client",
     "runtime.engine_endpoint",
@@ -72,7 +73,7 @@ ZMQ_HOMES = {
     "prefill_service.writers.buffers",
     "prefill_service.writers.zmq",
 }
-"""Control sockets are opened in ``runtime.endpoint`` alone; the others wait for sockets, command a daemon or move payload."""
+"""Control sockets are opened in the first two alone; the others wait for sockets, command a daemon or move payload."""
 
 WITHOUT_UNIT_TEST = {
     "__init__": "holds a docstring",

@@ -12,7 +12,7 @@ from protocol.codec import decode_data_header, decode_to_decode
 from protocol.errors import Fault, RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
 from protocol.messages import ChunkReady, DataPiece, Descriptor
-from runtime.endpoint import Context, Protect, SocketLimits, bind_socket, leave_open, open_socket
+from runtime.endpoint import Context, Protect, SocketLimits, bind_socket, leave_open, open_socket, receive_parts
 
 RECEIVE_QUEUE = 4
 """Pieces of one writer that may wait in memory; beyond that its connection is not read and the writer waits."""
@@ -49,10 +49,7 @@ class ZmqPlane:
 
     def take(self) -> list[zmq.Frame] | None:
         """The next message, unread, or ``None`` if none waits."""
-        try:
-            return self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
-        except zmq.Again:
-            return None
+        return receive_parts(self.socket)
 
     def read(self, frames: list[zmq.Frame]) -> Piece | ChunkReady:
         """Open a message: a piece, or the word that a slice is complete. Raises ``RemoteProtocolError`` for anything else."""

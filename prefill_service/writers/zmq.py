@@ -25,7 +25,7 @@ SEND_QUEUE = 4
 MAX_URGENT = 256
 
 
-Connect = Callable[[Socket, str], None]
+Connect = Callable[[Socket, str], object]
 """Connects the socket to that address, or closes it and raises ``StartError``."""
 Disconnect = Callable[[Socket], None]
 """Undoes what ``Connect`` did, before the socket is closed."""
@@ -71,6 +71,8 @@ class ZmqWriter:
         self._disconnect = disconnect
         try:
             self.socket: Socket = open_socket(context, zmq.PUSH, SocketLimits(send_queue=SEND_QUEUE))
+            # Pieces that were queued for a connection are of no use to the next one. Nothing is received here.
+            self.socket.set(zmq.IMMEDIATE, 1)
             connect(self.socket, address)
         except StartError as error:
             raise PlaneOpenError(str(error)) from error

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
-import zmq
 
 from lab.chaos.expectations import until
 from lab.ports import free_port_base
 from lab.proxy import FAIR, PROXY_HOST, MessageProxy, Weather
-from runtime.endpoint import DealerEndpoint, RouterEndpoint, open_context
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import RouterEndpoint, open_context
 
 WAIT_S = 30.0
 
@@ -29,7 +29,8 @@ class Ends:
         """Wait until the proxy has let a connection through, or until it has gone."""
 
         async def so() -> bool:
-            return bool(self.dealer.socket.poll(0, zmq.POLLOUT)) is yes
+            self.dealer.connection.read(1)
+            return self.dealer.connection.connected is yes
 
         await until(WAIT_S, "connection", so)
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import zmq
 from structlog.testing import capture_logs
 
 from runtime.connections import RETRY_S, WARN_S, Connections
-from runtime.endpoint import Context, DealerEndpoint, RouterEndpoint, open_context
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import Context, RouterEndpoint, open_context
 from runtime.errors import StartError
 from runtime.key_files import write_key_pair
 from runtime.loop import EventLoop
@@ -65,7 +65,7 @@ class World:
 
     def speaks(self, dealer: DealerEndpoint) -> None:
         """Wait until a message of this dealer arrives."""
-        self.turn_until(lambda: dealer.socket.poll(0, zmq.POLLOUT))
+        self.turn_until(lambda: dealer.connection.connected)
         dealer.send([b"hello"])
         self.turn_until(self.router.receive_identified)
 
@@ -75,8 +75,7 @@ class World:
         A message that was handed to the old connection at the last moment is lost with it.
         """
         for _ in range(TURNS):
-            if dealer.socket.poll(0, zmq.POLLOUT):
-                dealer.send([b"hello"])
+            dealer.send([b"hello"])
             received = self.router.receive_identified()
             if received is not None:
                 return received[2]
@@ -114,12 +113,13 @@ def test_a_key_that_is_allowed_later_gets_in_later(world: World) -> None:
         "the decode daemon does not allow this client's key"
     ]
     assert connections.counts() == {"handshake_failed_auth": 1}
-    assert connections.state_of(dealer.socket) == (False, "the decode daemon does not allow this client's key")
+    assert not dealer.connection.connected
+    assert connections.trouble_of(dealer.socket) == "the decode daemon does not allow this client's key"
     world.ring.allow("a", "b")
     world.server.reload()
     world.later(RETRY_S)
     world.speaks(dealer)
-    world.turn_until(lambda: connections.state_of(dealer.socket) == (True, ""))
+    assert connections.trouble_of(dealer.socket) == ""
 
 
 def test_a_client_without_keys_is_told_and_goes_on_trying(world: World) -> None:
@@ -182,7 +182,7 @@ def test_something_else_on_the_port_is_outlived(world: World) -> None:
             world.turn_until(lambda: connections.next_deadline() == RETRY_S and connections._retries)
     second = RouterEndpoint(world.context, f"tcp://127.0.0.1:{port}", protect=world.server.protect)
     world.later(RETRY_S)
-    world.turn_until(lambda: dealer.socket.poll(0, zmq.POLLOUT))
+    world.turn_until(lambda: dealer.connection.connected)
     second.close()
 
 

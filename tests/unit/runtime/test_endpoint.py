@@ -9,9 +9,11 @@ import zmq
 from protocol.codec import decode_to_decode
 from protocol.errors import RemoteProtocolError
 from protocol.limits import MAX_CONTROL_MESSAGE_BYTES, MAX_FRAMES
-from runtime.endpoint import UNANSWERED_MS, DealerEndpoint, RouterEndpoint, SendOutcome, Socket, SocketLimits
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import UNANSWERED_MS, RouterEndpoint, SendOutcome, Socket, SocketLimits
 from runtime.errors import StartError
 from runtime.monitor import HANDSHAKE_FAILED, ConnectionEvent, ConnectionMonitor
+from tests.unit.connecting import await_connection
 
 WAIT_MS = 10_000
 
@@ -43,7 +45,7 @@ def arrived(router: RouterEndpoint) -> tuple[bytes, list[bytes]]:
 def connected(context: "zmq.Context[Socket]", router: RouterEndpoint) -> tuple[DealerEndpoint, bytes]:
     """A connected dealer and the route to it."""
     dealer = DealerEndpoint(context, router.address)
-    assert dealer.socket.poll(WAIT_MS, zmq.POLLOUT)
+    await_connection(dealer)
     assert dealer.send([b"HELLO"]) is SendOutcome.SENT
     return dealer, arrived(router)[0]
 
@@ -68,12 +70,9 @@ def test_dead_connections_are_found_without_heartbeats_of_zmq(router: RouterEndp
     assert router.socket.get(zmq.TCP_MAXRT) == UNANSWERED_MS
 
 
-def test_a_send_to_nobody_is_reported(context: "zmq.Context[Socket]", router: RouterEndpoint) -> None:
-    """A route that never existed is unroutable; a dealer without a connection is full; nothing waits or queues."""
+def test_a_send_to_nobody_is_reported(router: RouterEndpoint) -> None:
+    """A route that never existed is unroutable; nothing waits or queues."""
     assert router.send(b"nobody", [b"X"]) is SendOutcome.UNROUTABLE
-    unconnected = DealerEndpoint(context, "tcp://127.0.0.1:1")
-    assert unconnected.send([b"X"]) is SendOutcome.FULL
-    unconnected.close()
 
 
 def test_a_peer_that_does_not_read_is_full_and_alone(context: "zmq.Context[Socket]", router: RouterEndpoint) -> None:
@@ -103,11 +102,9 @@ def test_too_many_frames_are_cut(context: "zmq.Context[Socket]", router: RouterE
 def test_an_oversized_message_costs_its_sender_the_connection(context: "zmq.Context[Socket]", router: RouterEndpoint) -> None:
     """A frame above the limit never arrives; the sender connects anew and is heard again."""
     dealer, _ = connected(context, router)
-    with dealer.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) as monitor:
-        dealer.send([b"X" * (MAX_CONTROL_MESSAGE_BYTES + 1)])
-        assert monitor.poll(WAIT_MS)
-        dealer.socket.disable_monitor()
-    assert dealer.socket.poll(WAIT_MS, zmq.POLLOUT)
+    dealer.send([b"X" * (MAX_CONTROL_MESSAGE_BYTES + 1)])
+    await_connection(dealer, ended=True)
+    await_connection(dealer)
     dealer.send([b"AGAIN"])
     assert arrived(router)[1] == [b"AGAIN"]
     dealer.close()

@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 from zmq.utils.monitor import parse_monitor_message
 
-from runtime.endpoint import Context, DealerEndpoint, RouterEndpoint, open_context
+from runtime.dealer_endpoint import DealerEndpoint
+from runtime.endpoint import Context, RouterEndpoint, open_context
 from runtime.errors import StartError
 from runtime.key_files import read_key_pair, write_key_pair
 from runtime.monitor import HANDSHAKE_FAILED, HANDSHAKE_SUCCEEDED
@@ -87,8 +88,9 @@ def test_nobody_is_let_in_while_nobody_answers(ring: KeyRing) -> None:
     assert monitor.poll(WAIT_MS)
     assert parse_monitor_message(monitor.recv_multipart())["event"] & HANDSHAKE_FAILED
     router.socket.disable_monitor()
-    for socket in (monitor, dealer.socket, router.socket):
-        socket.close()
+    monitor.close()
+    dealer.close()
+    router.close()
     context.term()
 
 
