@@ -118,7 +118,6 @@ class ModelEngines:
             self._spoken.append(Spoken(turn.request, turn.prompt, tuple(said["tokens"]), tuple(said["digests"])))
             self.report.requests_completed += 1
             return True
-        heed_cancellation()
         return await self._abort(turn)
 
     async def _decode(self, turn: Turn) -> dict[str, Any]:
@@ -161,13 +160,6 @@ class ModelEngines:
     def _failed(self, failure: Failure) -> None:
         self.report.requests_failed += 1
         self.report.failures.append(failure)
-
-
-def heed_cancellation() -> None:
-    """End a task that was cancelled: a task group whose tasks fail at the same time raises their errors in place of that."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _failure(room: str, errors: BaseExceptionGroup[EngineError | TimeoutError], deadline_s: float) -> Failure:

@@ -76,6 +76,8 @@ class EngineProcesses:
             await asyncio.wait((working, *deaths), return_when=asyncio.FIRST_COMPLETED)
             for engine, death in zip(self._all, deaths, strict=True):
                 if death.done():
+                    # Nobody may wait for it any more, nor ask again: a request that fails now may outlive its cancellation.
+                    engine.client.close()
                     raise DaemonDied(engine.process.epitaph())
             return await working
         finally:
