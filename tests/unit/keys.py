@@ -33,3 +33,10 @@ class KeyRing:
     def prefill(self, name: str) -> Mapping[str, Any]:
         """Settings of a prefill daemon that holds that client's key."""
         return {"client_key": self.folder / f"{name}.key_secret", "server_keys": self.folder / "server.key"}
+
+    def renew(self, name: str) -> None:
+        """Give a client a new pair in place of its old one, and let it alone in."""
+        for suffix in ("key", "key_secret"):
+            (self.folder / f"{name}.{suffix}").unlink()
+        self.clients[name] = write_key_pair(self.folder, name)
+        self.allow(name)

@@ -162,10 +162,7 @@ def test_a_new_client_key_is_taken_up(world: World) -> None:
     connections = world.client("a")
     dealer = world.connect(connections)
     world.speaks(dealer)
-    for suffix in ("key", "key_secret"):
-        (world.ring.folder / f"a.{suffix}").unlink()
-    world.ring.clients["a"] = write_key_pair(world.ring.folder, "a")
-    world.ring.allow("a")
+    world.ring.renew("a")
     world.server.reload()
     world.later(CHECK_S)
     assert world.heard_from(dealer) == world.ring.clients["a"].public
@@ -184,6 +181,33 @@ def test_something_else_on_the_port_is_outlived(world: World) -> None:
     world.later(RETRY_S)
     world.turn_until(lambda: dealer.connection.connected)
     second.close()
+
+
+def test_a_connection_that_ends_is_named_once(world: World) -> None:
+    """Whoever watches the log of an idle daemon sees that its peer is gone; attempts to reach it again are no news."""
+    connections = world.client("a")
+    with capture_logs() as lines:
+        dealer = world.connect(connections)
+        world.speaks(dealer)
+        world.router.close()
+        world.turn_until(lambda: not dealer.connection.connected)
+        world.loop.turn(0.2)
+    lost = [line for line in lines if line["event"] == "connection_lost"]
+    assert [line["address"] for line in lost] == [world.router.address]
+    assert "tried again" in lost[0]["reason"]
+
+
+def test_a_connection_that_we_renew_is_not_lost(world: World) -> None:
+    """New keys end the old connection, which is no news either."""
+    connections = world.client("a")
+    dealer = world.connect(connections)
+    world.speaks(dealer)
+    with capture_logs() as lines:
+        world.ring.renew("a")
+        world.server.reload()
+        world.later(CHECK_S)
+        world.heard_from(dealer)
+    assert [line for line in lines if line["event"] == "connection_lost"] == []
 
 
 def test_an_endpoint_without_a_key_is_refused(world: World) -> None:
