@@ -65,8 +65,8 @@ class PrefillHandlerSettings:
     """Rooms that are live or within their ``room_tombstone_s``."""
     max_writes_in_flight: int = 4
     """Writes that run at the same time to one decode rank."""
-    max_busy_at_once: int = 32
-    """Chunks of one session that were turned away as busy and repeat by themselves; a larger crowd takes turns at that rate."""
+    max_busy_at_once: int = 64
+    """Chunks of one session that were turned away as busy and repeat by themselves; a larger crowd takes turns."""
     max_write_failures: int = 3
     """Failed writes of one chunk after which its room fails."""
     max_aborted_rooms: int = 1024

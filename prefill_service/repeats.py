@@ -10,6 +10,8 @@ from prefill_service.sessions import Session
 from prefill_service.state import PrefillState, TimerKey, TimerKind
 from protocol.messages import ChunkReady, StagingReq, WriteFailed
 
+MOST_PATIENCE = 4
+"""Of the longest intervals, after which everybody in a crowd has had a turn if there are other writers."""
 BUNDLED_FROM_S, BUNDLE_S = 1.0, 0.25
 """Waits of so many seconds and more end on a multiple of the second number, up to that much earlier: the repeats of many chunks
 then leave together, and wake both daemons a few times a second instead of once for each. Turns come at these moments, too."""
@@ -49,15 +51,21 @@ class Repeats:
             self._set_retry(chunk)
 
     def turn_due(self, session: Session) -> None:
-        """As many as make the rate of a small crowd ask once more: those turned away longest ago, who now go to the end."""
-        settings = self.state.settings
-        crowd = min(len(session.busy), settings.max_busy_at_once)
-        for chunk in list(islice(session.busy, math.ceil(crowd * BUNDLE_S / settings.retry_limit_s))):
+        """Those turned away longest ago ask once more, at a rate for the whole crowd; they go to the end."""
+        number = math.ceil(self._share(session) * BUNDLE_S / self.state.settings.retry_limit_s)
+        for chunk in list(islice(session.busy, number)):
             session.busy[chunk] = session.busy.pop(chunk)
             self.state.counters["requests_repeated"] += 1
             self.send_request(session, chunk)
         if session.busy:
             self._set_turn(session)
+
+    def _share(self, session: Session) -> float:
+        """How many of the crowd ask within the longest interval."""
+        crowd = len(session.busy)
+        few = min(crowd, self.state.settings.max_busy_at_once)
+        # Other writers of the same chunks may hold places that wait for ours: then nobody waits for a turn for long.
+        return few / 2 if session.share.is_alone else max(few, crowd / MOST_PATIENCE)
 
     def announce(self, session: Session, chunk: Chunk) -> None:
         """Say that the bytes are visible, from the first retry interval on."""

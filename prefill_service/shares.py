@@ -28,6 +28,11 @@ class WriterShare:
         sizes = [writer.token_bytes for writer in writers]
         return cls(sum(sizes[:place]), sum(sizes[place : place + 1]), sum(sizes))
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else writes anything of a token."""
+        return self.token_bytes == self.total_bytes
+
     def problem(self, grant: GrantSlice, num_tokens: int, ring_size: int) -> str | None:
         """What is wrong with a grant for ``num_tokens`` tokens, or ``None``."""
         expected = {

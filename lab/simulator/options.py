@@ -125,7 +125,7 @@ class Options:
     clock_error: float = 0.0
     """Largest relative error of a process's clock rate."""
     max_chunks_in_flight: int = 64
-    max_busy_at_once: int = 32
+    max_busy_at_once: int = 64
     room_deadline_s: float = 40.0
     """Of both sides; also how long ids of ended rooms are remembered."""
     prefill_patience: float = 1.0
@@ -168,7 +168,7 @@ def draw_options(seed: int) -> Options:
         write_s=random.choice([0.0005, 0.005, 0.05]),
         clock_error=random.choice([0.0, 0.001, 0.01]),
         max_chunks_in_flight=random.choice([2, 4, 64] if faults.only_messages else [1, 2, 4, 64]),
-        max_busy_at_once=Random(f"busy {seed}").choice([1, 1, 4, 32]),
+        max_busy_at_once=Random(f"busy {seed}").choice([1, 1, 4, 64]),
         room_deadline_s=40.0 if faults.only_messages else random.choice([7.0, 7.0, 20.0]),
         max_retired_regions=16 if faults.only_messages else random.choice([1, 2]),
         stop_wait_s=STOP_WAIT_S if faults.stuck_writes else 30.0,

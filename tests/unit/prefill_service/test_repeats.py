@@ -6,7 +6,7 @@ from prefill_service.outputs import Channel, RoomFailed, Send, WriteChunk
 from prefill_service.repeats import BUNDLE_S
 from prefill_service.state import TimerKey, TimerKind
 from protocol.messages import ChunkReady, DoneStatus, Error, ErrorCode, GrantStatus, StagingReq, WriteFailed
-from tests.unit.prefill_service.bench import CHUNK_TOKENS, PAGES, Bench, granted, of_type, sent
+from tests.unit.prefill_service.bench import CHUNK_TOKENS, PAGES, Bench, granted, of_type, rank_layout, sent
 
 
 def test_ready_is_repeated_until_the_verdict() -> None:
@@ -108,15 +108,26 @@ def turned_away(bench: Bench, seconds: float) -> list[int]:
     return asked
 
 
-def test_crowd_of_busy_chunks_asks_at_the_rate_of_a_few() -> None:
-    """Whatever their number, as many ask within the longest interval as may repeat by themselves: those that waited longest."""
+def test_crowd_of_the_only_writer_asks_at_the_rate_of_a_few() -> None:
+    """Whatever their number, half of what may repeat by themselves ask within the longest interval: the oldest first."""
     few, limit_s = 16, Bench().handler.settings.retry_limit_s
     for chunks in (2 * few, 10 * few):
         bench = crowd(chunks, few)
         turned_away(bench, limit_s)
         asked = [turned_away(bench, limit_s) for _ in range(chunks // few)]
-        assert all(abs(len(once) - few) <= 2 for once in asked)
-        assert sum(map(len, asked)) - 2 * few <= len({chunk for once in asked for chunk in once}) <= chunks
+        assert all(abs(len(once) - few // 2) <= 2 for once in asked)
+        assert sum(map(len, asked)) - few <= len({chunk for once in asked for chunk in once}) <= chunks
+
+
+def test_crowd_beside_other_writers_does_not_wait_for_long() -> None:
+    """Others may hold places that wait for ours: each of the crowd has its turn within four of the longest intervals."""
+    few, chunks = 4, 100
+    bench = Bench(page_size=100, max_busy_at_once=few, layout=rank_layout(1, 4, heads=4))
+    bench.connect(layout=rank_layout(0, 2, heads=4))
+    bench.submit("r", chunks * CHUNK_TOKENS)
+    for chunk in range(chunks):
+        bench.respond("d0", "r", chunk, GrantStatus.BUSY)
+    assert {*turned_away(bench, 4 * bench.handler.settings.retry_limit_s)} == {*range(chunks)}
 
 
 def crowd(chunks: int, few: int) -> Bench:

@@ -46,3 +46,9 @@ def test_grant_past_the_ring_is_refused() -> None:
     grant = GrantSlice(1, 30, 0, 110, 0, 80)
     assert share.problem(grant, 10, ring_size=110) is None
     assert share.problem(grant, 10, ring_size=109) == "end is 110, expected at most the ring's 109 bytes"
+
+
+def test_the_only_writer_is_alone() -> None:
+    """A writer is alone if no byte of a token is anybody else's."""
+    assert WriterShare(before_bytes=0, token_bytes=8, total_bytes=8).is_alone
+    assert not WriterShare(before_bytes=0, token_bytes=8, total_bytes=16).is_alone
