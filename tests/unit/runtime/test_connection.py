@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
+from lab.ports import free_port_base
 from runtime.connection import Connection
-from runtime.endpoint import CONTROL_LIMITS, Context, RouterEndpoint, Socket, open_context, open_socket
+from runtime.endpoint import CONTROL_LIMITS, Context, Socket, open_context, open_socket
 from runtime.errors import StartError
 from runtime.monitor import ConnectionEvent
-
-WAIT_MS = 10_000
+from tests.unit.connecting import WAIT_MS, arrived, listening
 
 
 @pytest.fixture
@@ -35,13 +35,12 @@ def read_until(connection: Connection, connected: bool) -> None:
 
 def test_it_stands_from_handshake_to_end(context: Context) -> None:
     """It is connected once its events have been read, not before; after the end no more; every event is passed on."""
-    router = RouterEndpoint(context, "tcp://127.0.0.1:0")
     socket, events = dealer(context), list[ConnectionEvent]()
-    connection = Connection(socket, router.address, events.append)
-    assert connection.source.poll(WAIT_MS)
-    assert not connection.connected
-    read_until(connection, True)
-    router.close()
+    with listening("tcp://127.0.0.1:0") as router:
+        connection = Connection(socket, router.address, events.append)
+        assert connection.source.poll(WAIT_MS)
+        assert not connection.connected
+        read_until(connection, True)
     read_until(connection, False)
     assert [event.name for event in events] == ["HANDSHAKE_SUCCEEDED", "DISCONNECTED"]
     connection.close()
@@ -51,24 +50,16 @@ def test_it_stands_from_handshake_to_end(context: Context) -> None:
 
 def test_a_renewed_one_has_lost_what_waited(context: Context) -> None:
     """What was queued when the connection was given up never arrives; what is sent on the new one does."""
-    listener = dealer(context)
-    port = listener.bind_to_random_port("tcp://127.0.0.1")
-    listener.unbind(f"tcp://127.0.0.1:{port}")
     socket = dealer(context)
-    connection = Connection(socket, f"tcp://127.0.0.1:{port}")
+    connection = Connection(socket, f"tcp://127.0.0.1:{free_port_base(1)}")
     socket.send(b"lost")
     connection.renew()
-    router = RouterEndpoint(context, f"tcp://127.0.0.1:{port}")
-    read_until(connection, True)
-    socket.send(b"arrives")
-    assert router.socket.poll(WAIT_MS)
-    received = router.receive()
-    assert received is not None
-    assert received[1] == [b"arrives"]
+    with listening(connection.address) as router:
+        read_until(connection, True)
+        socket.send(b"arrives")
+        assert arrived(router)[1] == [b"arrives"]
     connection.close()
     socket.close()
-    router.close()
-    listener.close()
 
 
 def test_an_address_that_is_none_closes_the_socket(context: Context) -> None:

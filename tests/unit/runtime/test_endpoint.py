@@ -13,9 +13,7 @@ from runtime.dealer_endpoint import DealerEndpoint
 from runtime.endpoint import UNANSWERED_MS, RouterEndpoint, SendOutcome, Socket, SocketLimits
 from runtime.errors import StartError
 from runtime.monitor import HANDSHAKE_FAILED, ConnectionEvent, ConnectionMonitor
-from tests.unit.connecting import await_connection
-
-WAIT_MS = 10_000
+from tests.unit.connecting import WAIT_MS, arrived, await_connection
 
 
 @pytest.fixture
@@ -32,14 +30,6 @@ def router(context: "zmq.Context[Socket]") -> Iterator[RouterEndpoint]:
     yield made
     made.close()
     assert made.socket.closed
-
-
-def arrived(router: RouterEndpoint) -> tuple[bytes, list[bytes]]:
-    """Wait for the next message."""
-    assert router.socket.poll(WAIT_MS)
-    message = router.receive()
-    assert message is not None
-    return message
 
 
 def connected(context: "zmq.Context[Socket]", router: RouterEndpoint) -> tuple[DealerEndpoint, bytes]:
