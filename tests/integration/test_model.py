@@ -110,7 +110,8 @@ def test_a_killed_daemon_fails_its_prompts_and_the_rest_is_answered(module: str)
     report = demonstrate(view, DemoOptions(requests=50, engine="model"))
     assert report.restarts == 1
     assert report.requests_completed + report.requests_failed == 50
-    assert 0 < report.requests_failed <= 8, "only what was in flight"
+    # None, if all that was under way was being computed.
+    assert report.requests_failed <= 8, "only what was in flight"
     assert report.speech is not None
     assert report.speech.all_equal(report.requests_completed)
     assert report.mismatches == 0
