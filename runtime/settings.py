@@ -166,8 +166,9 @@ class Settings:
 
 
 def declarations(cls: type[Settings]) -> tuple[Declaration, ...]:
-    """The declared settings of a service, in the order in which they are written."""
-    fields = dataclasses.fields(cast("Any", cls))
+    """The declared settings of a service: first those that it declares itself, then those that it inherits."""
+    places = {name: place for place, name in enumerate(vars(cls).get("__annotations__", {}))}
+    fields = sorted(dataclasses.fields(cast("Any", cls)), key=lambda field: places.get(field.name, len(places)))
     return tuple(replace(cast("Declaration", field.metadata[_KEY]), name=field.name) for field in fields)
 
 

@@ -4,22 +4,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from runtime.commands import Commands, InProcessCalls
 from runtime.compiled_copies import require_compiled_copies
 from runtime.endpoint import Context, open_context
 from runtime.engine_endpoint import EngineEndpoint
 from runtime.engine_protocol import EngineError
-from runtime.flight_recorder import CRASH, SIGNAL, FlightLimits, FlightRecorder
+from runtime.flight_recorder import CRASH, SIGNAL, FlightRecorder
 from runtime.loop import EventLoop
 from runtime.loop_thread import LoopThread
 from runtime.observation import Describe
 from runtime.observed import Observed
 from runtime.open_files import require_open_files
 from runtime.room_waiters import RoomKey, RoomOutcome, RoomWaiters
+from runtime.service_settings import ServiceSettings
 from runtime.shutdown import Shutdown
 from runtime.telemetry import Telemetry
 from runtime.workers import WorkerPool
@@ -27,33 +27,6 @@ from runtime.workers import WorkerPool
 LINGER_MS = 500
 """How long last words may take to leave at an orderly end."""
 RANKS_OF_ONE_IO_THREAD = 3
-
-
-class ServiceSettings(Protocol):
-    """The settings that both services have, as their configurations describe them."""
-
-    @property
-    def ranks(self) -> tuple[int, ...]: ...  # noqa: D102
-    @property
-    def compiled_copies(self) -> bool: ...  # noqa: D102
-    @property
-    def worker_threads(self) -> int: ...  # noqa: D102
-    @property
-    def max_engine_requests(self) -> int: ...  # noqa: D102
-    @property
-    def drain_s(self) -> float: ...  # noqa: D102
-    @property
-    def flight_limits(self) -> FlightLimits: ...  # noqa: D102
-    @property
-    def runtime_dir(self) -> Path: ...  # noqa: D102
-    @property
-    def engine_socket(self) -> Path: ...  # noqa: D102
-    @property
-    def otlp_endpoint(self) -> str: ...  # noqa: D102
-    @property
-    def http_host(self) -> str: ...  # noqa: D102
-    @property
-    def http_port(self) -> int: ...  # noqa: D102
 
 
 class StagingService(ABC):

@@ -297,9 +297,10 @@ def test_dependencies_are_declared_and_used() -> None:
 def test_every_setting_is_read(service: str) -> None:
     """No setting is a promise that nobody keeps: each is read by a shell or handed to its machine by name."""
     config = ast.parse((ROOT / service / "config.py").read_text(encoding="utf-8"))
+    shared = ast.parse((ROOT / "runtime" / "service_settings.py").read_text(encoding="utf-8"))
     settings = {
         node.target.id
-        for node in ast.walk(config)
+        for node in (*ast.walk(config), *ast.walk(shared))
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and isinstance(node.value, ast.Call)
     }
     # The machine's own reading of its settings does not count for the shell, but their declaration does.
@@ -308,7 +309,7 @@ def test_every_setting_is_read(service: str) -> None:
         node.target.id for node in ast.walk(machine) if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     base = ast.parse((ROOT / "runtime" / "staging_service.py").read_text(encoding="utf-8"))
-    shells = [config, base, *(module for name, module in modules(service) if is_shell(name))]
+    shells = [config, shared, base, *(module for name, module in modules(service) if is_shell(name))]
     read |= {node.attr for module in shells for node in ast.walk(module) if isinstance(node, ast.Attribute)}
     assert settings - read - {"log_level"} == set()
 
