@@ -13,6 +13,7 @@ from rich.table import Table
 from lab.benches.allocator import bench_allocator
 from lab.benches.control import bench_control
 from lab.benches.copies import bench_gather, bench_scatter
+from lab.benches.document import missing_places, put_tables
 from lab.benches.effort import Benches, Effort
 from lab.benches.fairness import bench_pressure
 from lab.benches.fanout import bench_fanout
@@ -51,23 +52,42 @@ ALL = "all"
 @click.argument("names", nargs=-1, type=click.Choice([ALL, *BENCHES]), metavar="[NAME|all]...")
 @click.option("--short", is_flag=True, help="Less than a minute: fewer rounds and sizes.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def bench(names: Sequence[str], *, short: bool, as_json: bool) -> None:
+@click.option(
+    "--into", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Replace the tables of this document."
+)
+def bench(names: Sequence[str], *, short: bool, as_json: bool, into: Path | None) -> None:
     """Measure the product beside what limits it, in one run, and hold the ratios to their targets.
 
     Benches: allocator, control, fanout, recovery, gather, scatter, staged, peers, pressure, idle, blocked, memory, scale.
-    Exits with 0 whatever the numbers are: they are for people to judge.
+    Exits with 0 whatever the numbers are: they are for people to judge. A bench that cannot be carried out ends the run, and
+    what was measured before it is shown.
     """
     chosen = BENCHES if not names or ALL in names else {name: BENCHES[name] for name in dict.fromkeys(names)}
+    if into is not None and (missing := missing_places(into.read_text(encoding="utf-8"), chosen)):
+        raise click.BadParameter(f"{into} has no place for {', '.join(missing)}", param_hint="--into")
     machine = describe_machine()
-    try:
-        with open_progress() as view:
-            rows = [row for bench in chosen.values() for row in bench(Effort(short, view))]
-    except (DaemonDied, NotAsExpected, PoolError, OSError, RuntimeError) as error:
-        raise click.ClickException(str(error)) from error
+    rows, failure = measure(chosen, short=short)
+    shown = [row.to_json() for row in rows]
     if as_json:
-        print_json({"machine": machine, "short": short, "bench": [row.to_json() for row in rows]})
+        print_json({"machine": machine, "short": short, "bench": shown})
     else:
         print_rows(rows, machine, Console())
+    if into is not None:
+        into.write_text(put_tables(into.read_text(encoding="utf-8"), shown), encoding="utf-8")
+    if failure:
+        raise click.ClickException(failure)
+
+
+def measure(benches: Benches, *, short: bool) -> tuple[list[Row], str]:
+    """Rows in the order of the benches, and why there are no more of them (empty: these are all)."""
+    rows: list[Row] = []
+    with open_progress() as view:
+        for name, bench in benches.items():
+            try:
+                rows += bench(Effort(short, view))
+            except (DaemonDied, NotAsExpected, PoolError, OSError, RuntimeError) as error:
+                return rows, f"{name}: {error}"
+    return rows, ""
 
 
 def describe_machine() -> dict[str, object]:
