@@ -11,7 +11,8 @@ from runtime.top_command import top_command
 
 def make_daemon(config: DecodeServiceConfig) -> DecodeStagingServer:
     """The server in a process of its own, which an engine that embeds one is not."""
-    keep_message_memory(config.piece_bytes)
+    if config.has_data_port:
+        keep_message_memory(config.piece_bytes)
     return DecodeStagingServer(config)
 
 

@@ -62,6 +62,11 @@ class DecodeServiceConfig(ServiceSettings):
     max_sessions: int = setting(4096, kind=INTEGER, minimum=1, maximum=1 << 20, help="Sessions of one rank.")
     max_parked_per_session: int = setting(1024, kind=INTEGER, minimum=1, maximum=1 << 20, help="Parked requests of a session.")
 
+    @property
+    def has_data_port(self) -> bool:
+        """Whether payload may arrive on sockets: the ``zmq`` plane is offered."""
+        return not {AUTO, "zmq"}.isdisjoint(self.planes)
+
     def control_port(self, rank: int) -> int:
         """TCP port of a rank's control socket."""
         return self.base_port + rank
@@ -114,8 +119,7 @@ class DecodeServiceConfig(ServiceSettings):
 
     def _port_problems(self) -> Iterator[Problem]:
         control = {self.control_port(rank) for rank in self.ranks}
-        has_data_port = not {AUTO, "zmq"}.isdisjoint(self.planes)
-        data = {self.data_port(rank) for rank in self.ranks} if has_data_port else set[int]()
+        data = {self.data_port(rank) for rank in self.ranks} if self.has_data_port else set[int]()
         if max(control | data) > MAX_PORT:
             found = f"port {max(control | data)} for rank {max(self.ranks)}"
             yield Problem(("base_port", "data_base_port", "ranks"), found, f"ports up to {MAX_PORT}", "lower the base port")

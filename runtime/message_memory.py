@@ -2,7 +2,7 @@
 
 import ctypes
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 32 << 20
 """Free memory that may stay with the process: what a few connections have on their way at once."""
 
 _M_TRIM_THRESHOLD = -1
