@@ -21,6 +21,7 @@ from lab.simulator.prefill_process import PrefillProcess
 from lab.simulator.process import Process
 from lab.simulator.rules import Rules
 from lab.simulator.verdicts import check_bytes, demand_end, demand_no_leaks, demand_reason, demand_speed, is_drained
+from prefill_service.repeats import MOST_PATIENCE
 from protocol.layout import (
     ModelLayout,
     RankLayout,
@@ -245,10 +246,16 @@ class World:
         demand_speed(self, request, self._undisturbed_s())
 
     def _undisturbed_s(self) -> float:
-        """How long all requests together may take if nothing is lost: late engines, and every chunk after the other."""
+        """How long all requests together may take if nothing is lost: late engines, and every chunk after the other.
+
+        Where several write the same chunks and more of these are turned away than may ask by themselves, a place may wait for
+        the turn of another one's request.
+        """
         options = self.options
         chunks = options.requests * -(-options.max_tokens // options.chunk_tokens) * len(self.decodes) * len(self.prefills)
-        return 10.0 + chunks * (10 * options.write_s + 20 * options.delay_s)
+        takes_turns = options.prefill_tp * options.prefill_pp > 1 and options.max_busy_at_once < chunks
+        turn_s = MOST_PATIENCE * self.RETRY_LIMIT_S if takes_turns else 0.0
+        return 10.0 + turn_s + chunks * (10 * options.write_s + 20 * options.delay_s)
 
     def _strikes(self, probability: float) -> bool:
         return not self.network.healed and self.random.random() < probability

@@ -17,6 +17,7 @@ PINNED = {
     ("landing_aborts", 30): "an abort was acknowledged although a failed one-sided write could still land",
     ("landings", 198): "the same, by a subscription that said all had stopped",
     ("mixed", 4941): "a plane was given up because an answer named a region that was replaced while it travelled",
+    ("mixed", 2386): "two writers of whose chunks only one asked by itself waited for turns longer than the bound allowed",
     ("mixed", 1370): "a life whose place was taken came back with its successor's incarnation: the world's own mistake",
 }
 """Climate and seed, and what went wrong there once."""
