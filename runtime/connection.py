@@ -64,5 +64,10 @@ class Connection:
             self._monitor.close()
 
     def _changed(self, event: ConnectionEvent) -> None:
-        self.connected = event.name == "HANDSHAKE_SUCCEEDED"
-        self._on_event(event)
+        if event.name == "HANDSHAKE_SUCCEEDED":
+            self.connected = True
+            self._on_event(event)
+        else:
+            # Whoever is told of an end still sees whether there was a connection that ended.
+            self._on_event(event)
+            self.connected = False

@@ -52,8 +52,6 @@ class _Kept:
     """The other side hung up on this one, and there is another."""
     trouble: str = ""
     """Why the last handshake failed, until one succeeds."""
-    stands: bool = False
-    """Since a handshake succeeded, nothing has ended the connection, neither from outside nor by us."""
 
 
 class Connections:
@@ -156,7 +154,7 @@ class Connections:
     def _again(self, kept: _Kept) -> None:
         self._cancel_retry(kept)
         kept.attempt += kept.wants_other_key
-        kept.wants_other_key = kept.stands = False
+        kept.wants_other_key = False
         try:
             self._allow(kept.socket, kept.server, kept.attempt)
             kept.connection.renew()
@@ -170,9 +168,9 @@ class Connections:
         if kept is None:
             return
         if event.name == "HANDSHAKE_SUCCEEDED":
-            kept.trouble, kept.stands = "", True
+            kept.trouble = ""
             kept.came_about()
-        elif kept.stands:
+        elif kept.connection.connected:
             self._lost(kept)
         if event.name == "DISCONNECTED":
             # libzmq says at once if it tries again. If it does not, what it met was so wrong that it has given up.
@@ -184,7 +182,6 @@ class Connections:
             self._failed(kept, event)
 
     def _lost(self, kept: _Kept) -> None:
-        kept.stands = False
         suppressed = self._limit.admit((kept.connection.address, "lost"), self._loop.clock())
         if suppressed is not None:
             reason = "the other side ended it, or nothing is answered from there any more; it is tried again"
