@@ -141,7 +141,7 @@ class DecodeStagingServer(StagingService):
             control = RouterEndpoint(context, f"tcp://{config.host}:{config.control_port(number)}", protect=protect)
             undo.callback(control.close)
             data = None
-            if "zmq" in select_planes(config.planes).planes:
+            if config.has_data_port:
                 address = f"tcp://{config.host}:{config.data_port(number)}"
                 data = ZmqPlane(context, address, config.piece_bytes, config.data_host, protect)
                 undo.callback(data.close)
