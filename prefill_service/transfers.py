@@ -2,8 +2,8 @@
 
 Everything P says here is repeated until it is answered, and everything D says may come late, twice or never. So each answer is
 first compared with what the chunk now holds (its grant's ``alloc_id`` and ``attempt``), and counted and dropped if it is about
-something else. No first request is ever withheld: bounding them is D's
-business. Of those that D had no place for, a crowd takes turns.
+something else. No first request is ever withheld: bounding them is D's business. Of those that D had no place for, a crowd
+takes turns.
 """
 
 from dataclasses import dataclass

@@ -48,6 +48,15 @@ class Bench:
         while self.workers.outstanding:
             self.loop.turn(1.0)
 
+    def fill_memory(self) -> float:
+        """Start two writes, of which the second one waits for memory; when it looks for some again."""
+        self.plane.start(write(1))
+        self.plane.start(write(2))
+        self.turn_until_idle()
+        deadline = self.plane.next_deadline()
+        assert deadline is not None
+        return deadline
+
     def close(self) -> None:
         """Close everything."""
         self.plane.close()
@@ -88,12 +97,7 @@ def test_a_connection_that_takes_nothing_fails_its_writes(bench: Bench) -> None:
 
 def test_a_write_waits_for_memory(bench: Bench) -> None:
     """A second slice that finds no memory waits, looks again soon, and begins when the first one has ended."""
-    bench.plane.start(write(1))
-    bench.plane.start(write(2))
-    bench.turn_until_idle()
-    deadline = bench.plane.next_deadline()
-    assert deadline is not None
-    assert deadline < STALL_S
+    assert bench.fill_memory() < STALL_S
     bench.plane.tick(STALL_S)
     bench.clock.now = STALL_S
     bench.plane.tick(STALL_S)
@@ -104,11 +108,7 @@ def test_a_write_waits_for_memory(bench: Bench) -> None:
 
 def test_what_waits_is_looked_at_by_the_loop_itself(bench: Bench) -> None:
     """The moment at which a waiting write looks for memory again comes nearer as time passes: the loop reaches it."""
-    bench.plane.start(write(1))
-    bench.plane.start(write(2))
-    bench.turn_until_idle()
-    deadline = bench.plane.next_deadline()
-    assert deadline is not None
+    deadline = bench.fill_memory()
     bench.clock.now = deadline
     assert bench.plane.next_deadline() == deadline
     bench.plane.tick(deadline)
